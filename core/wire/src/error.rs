@@ -1,0 +1,339 @@
+//! Errors as the broker sends them: `ERROR: code [class=… retryable=…] k=v …`.
+
+use std::fmt;
+
+use crate::fields::{FieldError, Fields, excerpt, number, quote};
+
+/// The broad kind that a broker gives an error on a connection with `structured_errors_v1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// No permission, or no valid credentials.
+    Authorization,
+    /// Something is down or not ready yet.
+    Availability,
+    /// It contradicts what is stored.
+    Conflict,
+    /// The member or its generation is not the current one.
+    Fencing,
+    /// The broker doesn't know better.
+    Internal,
+    /// What was named doesn't exist.
+    NotFound,
+    /// Another broker is the one to ask.
+    Routing,
+    /// The command is wrong.
+    Validation,
+}
+
+impl ErrorClass {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Authorization, "authorization"),
+        (Self::Availability, "availability"),
+        (Self::Conflict, "conflict"),
+        (Self::Fencing, "fencing"),
+        (Self::Internal, "internal"),
+        (Self::NotFound, "not_found"),
+        (Self::Routing, "routing"),
+        (Self::Validation, "validation"),
+    ];
+
+    /// The class's name on the wire.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(class, _)| *class == self).map_or("internal", |(_, name)| name)
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, n)| *n == name).map(|(class, _)| *class)
+    }
+}
+
+/// An `ERROR:` reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerError {
+    /// The broker's code, as sent: `GEN_MISMATCH`, `topic_not_found`, ….
+    pub code: String,
+    /// Only on connections with `structured_errors_v1`, and not even there for every code.
+    pub class: Option<ErrorClass>,
+    /// The broker's own opinion; [`Meaning`] knows where it is wrong.
+    pub retryable: Option<bool>,
+    /// The other fields, in order.
+    pub fields: Vec<(String, String)>,
+    /// Words without a key, in order (`NOT_LEADER LEADER_IS host:port` has two).
+    pub words: Vec<String>,
+}
+
+/// What an error means for a client: the few cases that decide what it does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// Another broker coordinates this group; where, if it said so.
+    NotCoordinator(Option<(String, u16)>),
+    /// Another broker leads this partition; where, if it said so.
+    NotLeader(Option<String>),
+    /// The group has moved on to another generation.
+    GenerationMismatch {
+        /// The generation the group is at.
+        current: u64,
+    },
+    /// The group doesn't know this member.
+    MemberNotFound,
+    /// The broker doesn't know this group.
+    GroupNotFound,
+    /// The broker doesn't know this topic.
+    TopicNotFound,
+    /// The group reads another topic: one group, one topic.
+    OtherTopic {
+        /// The topic that the group is bound to.
+        expected: String,
+    },
+    /// The partition isn't assigned to this member.
+    NotOwner,
+    /// The commit is below what is committed.
+    OffsetRegression,
+    /// The offset is outside of what is kept.
+    OutOfRange {
+        /// The first offset that is kept.
+        earliest: u64,
+        /// One past the last.
+        latest: u64,
+    },
+    /// The reply would have been over the frame limit: ask for fewer records.
+    ReplyTooLarge,
+    /// Wrong or missing credentials.
+    Unauthenticated,
+    /// These credentials may not do this.
+    Unauthorized,
+    /// NEGOTIATE refused a version or a feature.
+    Unsupported,
+    /// It may work later without anybody changing anything.
+    Transient,
+    /// The command itself is wrong, or the broker can't say what is: trying again gives the same.
+    Permanent,
+}
+
+/// Codes that pass by themselves whatever `retryable=` says: a Raft leader in transition, a broker still starting.
+const TRANSIENT: [&str; 12] = [
+    "raft_apply_failed",
+    "raft_batch_apply_failed",
+    "offset_sync_failed",
+    "register_group_failed",
+    "find_coordinator_failed",
+    "coordinator_not_available",
+    "coordinator_not_ready",
+    "not_ready",
+    "no_leader",
+    "raft_not_leader",
+    "raft_not_available",
+    "timeout",
+];
+
+impl BrokerError {
+    /// The prefix of every error on the wire.
+    pub const PREFIX: &'static str = "ERROR:";
+
+    /// An error with a code and nothing else yet.
+    pub fn new(code: impl Into<String>) -> Self {
+        Self { code: code.into(), class: None, retryable: None, fields: Vec::new(), words: Vec::new() }
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
+        self.fields.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// The error that an `ERROR:` text holds; nothing where the text isn't one.
+    pub fn parse(text: &str) -> Option<Result<Self, FieldError>> {
+        let rest = text.strip_prefix(Self::PREFIX)?.trim_start();
+        Some(Self::parse_rest(rest))
+    }
+
+    fn parse_rest(rest: &str) -> Result<Self, FieldError> {
+        let code_end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        if code_end == 0 {
+            return Err(FieldError::Missing("code"));
+        }
+        let fields = Fields::parse(&rest[code_end..])?;
+        let mut error = Self { words: fields.bare, ..Self::new(&rest[..code_end]) };
+        for (key, value) in fields.pairs {
+            match key.as_str() {
+                "class" if error.class.is_none() && ErrorClass::from_name(&value).is_some() => {
+                    error.class = ErrorClass::from_name(&value);
+                }
+                "retryable" if error.retryable.is_none() && matches!(value.as_str(), "true" | "false") => {
+                    error.retryable = Some(value == "true");
+                }
+                _ => error.fields.push((key, value)),
+            }
+        }
+        Ok(error)
+    }
+
+    /// A field's value.
+    pub fn field(&self, key: &str) -> Option<&str> {
+        self.fields.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        self.field(key).and_then(|v| number(key, v).ok())
+    }
+
+    /// What the error means for a client. The reason beats the code, and the code beats `retryable=`.
+    pub fn meaning(&self) -> Meaning {
+        let reason = self.field("reason").unwrap_or_default();
+        if reason.starts_with("offset regression") {
+            return Meaning::OffsetRegression;
+        }
+        match self.code.as_str() {
+            "NOT_COORDINATOR" => Meaning::NotCoordinator(match (self.field("host"), self.number("port")) {
+                (Some(host), Some(port)) if !host.is_empty() && (1..=65535).contains(&port) => {
+                    Some((host.to_owned(), port as u16))
+                }
+                _ => None,
+            }),
+            "NOT_LEADER" => Meaning::NotLeader(self.leader().map(str::to_owned)),
+            "GEN_MISMATCH" => match self.number("current") {
+                Some(current) => Meaning::GenerationMismatch { current },
+                None => Meaning::MemberNotFound,
+            },
+            "member_not_found" => Meaning::MemberNotFound,
+            "group_not_found" => Meaning::GroupNotFound,
+            "topic_not_found" => Meaning::TopicNotFound,
+            "topic_not_assigned_to_group" => {
+                Meaning::OtherTopic { expected: self.field("expected").unwrap_or_default().to_owned() }
+            }
+            "NOT_OWNER" => Meaning::NotOwner,
+            "offset_regression" => Meaning::OffsetRegression,
+            "OFFSET_OUT_OF_RANGE" => Meaning::OutOfRange {
+                earliest: self.number("earliest").unwrap_or(0),
+                latest: self.number("latest").unwrap_or(0),
+            },
+            "authentication_failed" | "authentication_required" => Meaning::Unauthenticated,
+            "NOT_AUTHORIZED_FOR_OPERATION" | "NOT_AUTHORIZED_FOR_TOPIC" => Meaning::Unauthorized,
+            "UNSUPPORTED_FEATURE" | "UNSUPPORTED_PROTOCOL_VERSION" => Meaning::Unsupported,
+            "command_failed" if reason.contains("exceeds maximum") => Meaning::ReplyTooLarge,
+            "command_failed" if reason.ends_with("does not exist") && reason.starts_with("topic '") => {
+                Meaning::TopicNotFound
+            }
+            code if TRANSIENT.contains(&code) => Meaning::Transient,
+            _ => match (self.retryable, self.class) {
+                (Some(true), _) | (None, Some(ErrorClass::Availability)) => Meaning::Transient,
+                _ => Meaning::Permanent,
+            },
+        }
+    }
+
+    /// The address in either form of a leader redirect: `LEADER_IS host:port` or `leader=host:port`.
+    fn leader(&self) -> Option<&str> {
+        let spoken = self.words.iter().position(|w| w == "LEADER_IS").and_then(|i| self.words.get(i + 1));
+        spoken.map(String::as_str).or_else(|| self.field("leader")).filter(|address| !address.is_empty())
+    }
+}
+
+/// The text as it goes on the wire. A value that isn't one plain word is quoted.
+impl fmt::Display for BrokerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", Self::PREFIX, self.code)?;
+        if let Some(class) = self.class {
+            write!(f, " class={}", class.name())?;
+        }
+        if let Some(retryable) = self.retryable {
+            write!(f, " retryable={retryable}")?;
+        }
+        for word in &self.words {
+            write!(f, " {word}")?;
+        }
+        for (key, value) in &self.fields {
+            // A reason is always quoted by the broker, and `entry` of a batch commit too; numbers and names never are.
+            let plain = !value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
+            if plain && !matches!(key.as_str(), "reason" | "entry") {
+                write!(f, " {key}={value}")?;
+            } else {
+                write!(f, " {key}={}", quote(value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for BrokerError {}
+
+/// A short form of a reply's text for messages about it.
+pub(crate) fn quoted_excerpt(text: &str) -> String {
+    format!("{:?}", excerpt(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> BrokerError {
+        BrokerError::parse(text).expect("an ERROR: text").expect("readable")
+    }
+
+    #[test]
+    fn a_structured_error_gives_code_class_retryable_and_fields() {
+        let error = parse("ERROR: member_not_found class=fencing retryable=false member=zz-1 group=g");
+        assert_eq!(error.code, "member_not_found");
+        assert_eq!(error.class, Some(ErrorClass::Fencing));
+        assert_eq!(error.retryable, Some(false));
+        assert_eq!(error.field("member"), Some("zz-1"));
+        assert_eq!(error.meaning(), Meaning::MemberNotFound);
+    }
+
+    #[test]
+    fn both_redirect_forms_and_the_ones_without_an_address_are_read() {
+        let leader = |text| parse(text).meaning();
+        assert_eq!(
+            leader("ERROR: NOT_LEADER LEADER_IS 10.0.0.1:9000"),
+            Meaning::NotLeader(Some("10.0.0.1:9000".into()))
+        );
+        assert_eq!(leader("ERROR: NOT_LEADER leader=h:1"), Meaning::NotLeader(Some("h:1".into())));
+        assert_eq!(leader("ERROR: NOT_LEADER"), Meaning::NotLeader(None));
+        assert_eq!(leader("ERROR: NOT_LEADER LEADER_IS"), Meaning::NotLeader(None));
+        assert_eq!(
+            leader("ERROR: NOT_COORDINATOR host=h port=9000"),
+            Meaning::NotCoordinator(Some(("h".into(), 9000)))
+        );
+        for without in [
+            "ERROR: NOT_COORDINATOR",
+            "ERROR: NOT_COORDINATOR host=h port=0",
+            "ERROR: NOT_COORDINATOR host= port=1",
+            "ERROR: NOT_COORDINATOR host=h port=99999",
+        ] {
+            assert_eq!(leader(without), Meaning::NotCoordinator(None), "{without}");
+        }
+    }
+
+    #[test]
+    fn the_reason_beats_the_code_and_the_code_beats_retryable() {
+        assert_eq!(parse("ERROR: raft_apply_failed reason=\"offset regression for group=g topic=t partition=0: current=5 attempted=1\"").meaning(), Meaning::OffsetRegression);
+        assert_eq!(
+            parse("ERROR: raft_apply_failed class=internal retryable=false reason=\"no leader\"").meaning(),
+            Meaning::Transient
+        );
+        assert_eq!(parse("ERROR: whatever class=availability retryable=true").meaning(), Meaning::Transient);
+        assert_eq!(parse("ERROR: whatever class=validation retryable=false").meaning(), Meaning::Permanent);
+        assert_eq!(
+            parse("ERROR: command_failed reason=\"failed to stream batch: data size 17 exceeds maximum 16\"").meaning(),
+            Meaning::ReplyTooLarge
+        );
+    }
+
+    #[test]
+    fn what_is_no_error_or_has_no_code_is_told_apart() {
+        assert!(BrokerError::parse("OK").is_none());
+        assert!(BrokerError::parse("ERROR:").unwrap().is_err());
+        assert!(BrokerError::parse("ERROR: x reason=\"open").unwrap().is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_error_survives_the_wire(reason in ".*", current in 0u64.., retryable: Option<bool>) {
+            let mut error = BrokerError::new("some_code").with("current", current).with("reason", &reason);
+            error.retryable = retryable;
+            error.class = retryable.map(|_| ErrorClass::Conflict);
+            proptest::prop_assert_eq!(parse(&error.to_string()), error);
+        }
+    }
+}
