@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::fields::{FieldError, Fields, excerpt, number, quote};
+use crate::fields::{FieldError, Fields, number, quote, word};
 
 /// The broad kind that a broker gives an error on a connection with `structured_errors_v1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,21 +110,31 @@ pub enum Meaning {
     Permanent,
 }
 
-/// Codes that pass by themselves whatever `retryable=` says: a Raft leader in transition, a broker still starting.
-const TRANSIENT: [&str; 12] = [
+/// Codes that pass by themselves, whatever `retryable=` says or where it says nothing: a leader or coordinator in
+/// transition, a broker that is still starting, an answer that didn't come from the broker it was forwarded to.
+const TRANSIENT: [&str; 17] = [
     "raft_apply_failed",
     "raft_batch_apply_failed",
     "offset_sync_failed",
     "register_group_failed",
     "find_coordinator_failed",
+    "forward_to_coordinator_failed",
+    "forward_to_leader_failed",
+    "forward_to_partition_leader_failed",
+    "cluster_metadata_unavailable",
+    "cluster_not_available",
     "coordinator_not_available",
-    "coordinator_not_ready",
-    "not_ready",
-    "no_leader",
-    "raft_not_leader",
-    "raft_not_available",
-    "timeout",
+    "fsm_not_available",
+    "leader_not_found",
+    "no_raft_leader",
+    "offset_manager_not_available",
+    "request_cancelled",
+    "router_not_available",
 ];
+
+/// How many words behind the code are kept. The broker writes under ten; a hostile error shouldn't cost more memory than
+/// its own length.
+const MOST_WORDS: usize = 64;
 
 impl BrokerError {
     /// The prefix of every error on the wire.
@@ -145,25 +155,25 @@ impl BrokerError {
     /// The error that an `ERROR:` text holds; nothing where the text isn't one.
     pub fn parse(text: &str) -> Option<Result<Self, FieldError>> {
         let rest = text.strip_prefix(Self::PREFIX)?.trim_start();
-        Some(Self::parse_rest(rest))
+        Some(Self::parse_from(text, text.len() - rest.len()))
     }
 
-    fn parse_rest(rest: &str) -> Result<Self, FieldError> {
-        let code_end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-        if code_end == 0 {
+    fn parse_from(text: &str, start: usize) -> Result<Self, FieldError> {
+        let code = text[start..].split(char::is_whitespace).next().unwrap_or_default();
+        if code.is_empty() {
             return Err(FieldError::Missing("code"));
         }
-        let fields = Fields::parse(&rest[code_end..])?;
-        let mut error = Self { words: fields.bare, ..Self::new(&rest[..code_end]) };
-        for (key, value) in fields.pairs {
-            match key.as_str() {
-                "class" if error.class.is_none() && ErrorClass::from_name(&value).is_some() => {
-                    error.class = ErrorClass::from_name(&value);
+        let mut error = Self::new(code);
+        for word in Fields::parse(text, start + code.len())?.words().flatten().take(MOST_WORDS) {
+            match word {
+                (None, word) => error.words.push(word.into_owned()),
+                (Some("class"), name) if error.class.is_none() && ErrorClass::from_name(&name).is_some() => {
+                    error.class = ErrorClass::from_name(&name);
                 }
-                "retryable" if error.retryable.is_none() && matches!(value.as_str(), "true" | "false") => {
+                (Some("retryable"), value) if error.retryable.is_none() && matches!(&*value, "true" | "false") => {
                     error.retryable = Some(value == "true");
                 }
-                _ => error.fields.push((key, value)),
+                (Some(key), value) => error.fields.push((key.to_owned(), value.into_owned())),
             }
         }
         Ok(error)
@@ -181,7 +191,7 @@ impl BrokerError {
     /// What the error means for a client. The reason beats the code, and the code beats `retryable=`.
     pub fn meaning(&self) -> Meaning {
         let reason = self.field("reason").unwrap_or_default();
-        if reason.starts_with("offset regression") {
+        if reason.contains("offset regression") {
             return Meaning::OffsetRegression;
         }
         match self.code.as_str() {
@@ -191,7 +201,7 @@ impl BrokerError {
                 }
                 _ => None,
             }),
-            "NOT_LEADER" => Meaning::NotLeader(self.leader().map(str::to_owned)),
+            "NOT_LEADER" | "NOT_PARTITION_LEADER" => Meaning::NotLeader(self.leader().map(str::to_owned)),
             "GEN_MISMATCH" => match self.number("current") {
                 Some(current) => Meaning::GenerationMismatch { current },
                 None => Meaning::MemberNotFound,
@@ -209,7 +219,9 @@ impl BrokerError {
                 latest: self.number("latest").unwrap_or(0),
             },
             "authentication_failed" | "authentication_required" => Meaning::Unauthenticated,
-            "NOT_AUTHORIZED_FOR_OPERATION" | "NOT_AUTHORIZED_FOR_TOPIC" => Meaning::Unauthorized,
+            "NOT_AUTHORIZED_FOR_OPERATION" | "NOT_AUTHORIZED_FOR_TOPIC" | "NOT_AUTHORIZED_FOR_PARTITION" => {
+                Meaning::Unauthorized
+            }
             "UNSUPPORTED_FEATURE" | "UNSUPPORTED_PROTOCOL_VERSION" => Meaning::Unsupported,
             "command_failed" if reason.contains("exceeds maximum") => Meaning::ReplyTooLarge,
             "command_failed" if reason.ends_with("does not exist") && reason.starts_with("topic '") => {
@@ -244,24 +256,15 @@ impl fmt::Display for BrokerError {
             write!(f, " {word}")?;
         }
         for (key, value) in &self.fields {
-            // A reason is always quoted by the broker, and `entry` of a batch commit too; numbers and names never are.
-            let plain = !value.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control());
-            if plain && !matches!(key.as_str(), "reason" | "entry") {
-                write!(f, " {key}={value}")?;
-            } else {
-                write!(f, " {key}={}", quote(value))?;
-            }
+            // The broker quotes `entry`, what a batch commit held, even where it needn't.
+            let value = if key == "entry" { quote(value).into() } else { word(value) };
+            write!(f, " {key}={value}")?;
         }
         Ok(())
     }
 }
 
 impl std::error::Error for BrokerError {}
-
-/// A short form of a reply's text for messages about it.
-pub(crate) fn quoted_excerpt(text: &str) -> String {
-    format!("{:?}", excerpt(text))
-}
 
 #[cfg(test)]
 mod tests {

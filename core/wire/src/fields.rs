@@ -1,10 +1,16 @@
 //! The `key=value` words of commands, replies and errors: one scanner, used by all three.
 
+use std::borrow::Cow;
+use std::str::FromStr;
+
 use thiserror::Error;
 
 /// What a text lacks or holds that its kind doesn't allow.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FieldError {
+    /// The text doesn't begin as its kind does.
+    #[error("it doesn't begin with {0}")]
+    Start(&'static str),
     /// A field that must be there is not.
     #[error("{0}= is missing")]
     Missing(&'static str),
@@ -13,7 +19,7 @@ pub enum FieldError {
     Invalid {
         /// The field's name.
         name: String,
-        /// What stood there.
+        /// What stood there, cut where it is long.
         value: String,
         /// What would have been right.
         expected: &'static str,
@@ -23,77 +29,98 @@ pub enum FieldError {
     Unclosed {
         /// `quote` or `bracket`.
         what: &'static str,
-        /// Where it was opened, from the start of the fields.
+        /// Where it was opened, from the start of the text.
         at: usize,
     },
+    /// A JSON object that isn't what it should be; the problem names line and column.
+    #[error("its JSON is wrong: {0}")]
+    Json(String),
 }
 
-/// The words of a text, in order: `key=value`, or a bare word without a key.
+/// A word of a text: `key=value`, or a bare word without a key.
+pub(crate) type Word<'a> = (Option<&'a str>, Cow<'a, str>);
+
+/// The words of a text, read again at each look: nothing is copied, however many words a hostile text has.
 ///
 /// A value ends at the next white space, unless it begins with `"` (then at the closing quote; Go's escapes are undone)
 /// or with `[` (then at the closing bracket: the broker writes `assignments=[0 1 2]`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Fields {
-    pub(crate) pairs: Vec<(String, String)>,
-    pub(crate) bare: Vec<String>,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    text: &'a str,
+    /// Where the fields begin, behind `OK` or the error's code.
+    from: usize,
 }
 
-impl Fields {
-    pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
-        let mut fields = Self::default();
-        let mut rest = text.trim_start();
-        while !rest.is_empty() {
-            let word_end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            let Some(equals) = rest[..word_end].find('=') else {
-                fields.bare.push(rest[..word_end].to_owned());
-                rest = rest[word_end..].trim_start();
-                continue;
-            };
-            let key = &rest[..equals];
-            let after = &rest[equals + 1..];
-            let at = text.len() - after.len();
-            let (value, length) = match after.as_bytes().first() {
-                Some(b'"') => unquote(after).ok_or(FieldError::Unclosed { what: "quote", at })?,
-                Some(b'[') => {
-                    let end = after.find(']').ok_or(FieldError::Unclosed { what: "bracket", at })?;
-                    (after[..=end].to_owned(), end + 1)
-                }
-                _ => {
-                    let end = after.find(char::is_whitespace).unwrap_or(after.len());
-                    (after[..end].to_owned(), end)
-                }
-            };
-            fields.pairs.push((key.to_owned(), value));
-            rest = after[length..].trim_start();
-        }
+impl<'a> Fields<'a> {
+    /// The words of `text` from byte `from` on, once every quote and bracket is found to be closed.
+    pub(crate) fn parse(text: &'a str, from: usize) -> Result<Self, FieldError> {
+        let fields = Self { text, from };
+        fields.words().try_for_each(|word| word.map(drop))?;
         Ok(fields)
     }
 
-    /// The last value under a key, as the broker itself reads it.
-    pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.pairs.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    /// The words in order. It ends at the first error.
+    pub(crate) fn words(&self) -> impl Iterator<Item = Result<Word<'a>, FieldError>> + use<'a> {
+        let Self { text, from } = *self;
+        let mut at = from;
+        std::iter::from_fn(move || {
+            at += text[at..].len() - text[at..].trim_start().len();
+            if at == text.len() {
+                return None;
+            }
+            let word = next_word(text, at);
+            at = word.as_ref().map_or(text.len(), |(_, end)| *end);
+            Some(word.map(|(word, _)| word))
+        })
     }
 
-    pub(crate) fn require(&self, key: &'static str) -> Result<&str, FieldError> {
+    /// The last value under a key, as the broker itself reads it.
+    pub(crate) fn get(&self, key: &str) -> Option<Cow<'a, str>> {
+        self.words().flatten().filter(|(k, _)| *k == Some(key)).last().map(|(_, value)| value)
+    }
+
+    pub(crate) fn require(&self, key: &'static str) -> Result<Cow<'a, str>, FieldError> {
         self.get(key).ok_or(FieldError::Missing(key))
     }
 
-    pub(crate) fn number<T: std::str::FromStr>(&self, key: &'static str) -> Result<T, FieldError> {
-        number(key, self.require(key)?)
+    pub(crate) fn number<T: FromStr>(&self, key: &'static str) -> Result<T, FieldError> {
+        number(key, &self.require(key)?)
     }
 }
 
+/// The word that begins at `at`, and where it ends.
+fn next_word(text: &str, at: usize) -> Result<(Word<'_>, usize), FieldError> {
+    let rest = &text[at..];
+    let word = &rest[..rest.find(char::is_whitespace).unwrap_or(rest.len())];
+    let Some((key, plain)) = word.split_once('=') else {
+        return Ok(((None, word.into()), at + word.len()));
+    };
+    let start = at + key.len() + 1;
+    let after = &text[start..];
+    let (value, length) = match after.as_bytes().first() {
+        Some(b'"') => {
+            let (value, length) = unquote(after).ok_or(FieldError::Unclosed { what: "quote", at: start })?;
+            (value.into(), length)
+        }
+        Some(b'[') => {
+            let end = after.find(']').ok_or(FieldError::Unclosed { what: "bracket", at: start })?;
+            (after[..=end].into(), end + 1)
+        }
+        _ => (plain.into(), plain.len()),
+    };
+    Ok(((Some(key), value), start + length))
+}
+
 /// A number out of a field's text.
-pub(crate) fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, FieldError> {
+pub(crate) fn number<T: FromStr>(name: &str, value: &str) -> Result<T, FieldError> {
     // `+1` would parse, and no side ever writes it.
-    if value.starts_with('+') {
-        return Err(FieldError::Invalid { name: name.to_owned(), value: value.to_owned(), expected: "a number" });
-    }
-    value.parse().map_err(|_| FieldError::Invalid {
-        name: name.to_owned(),
-        value: excerpt(value),
-        expected: "a number",
-    })
+    let parsed = if value.starts_with('+') { None } else { value.parse().ok() };
+    parsed.ok_or_else(|| invalid(name, value, "a number in range"))
+}
+
+/// A field that can't be read.
+pub(crate) fn invalid(name: &str, value: &str, expected: &'static str) -> FieldError {
+    FieldError::Invalid { name: name.to_owned(), value: excerpt(value), expected }
 }
 
 /// The start of a text, short enough for a message.
@@ -115,29 +142,38 @@ fn unquote(quoted: &str) -> Option<(String, usize)> {
             '"' => return Some((out, at + 1)),
             '\\' => {
                 let (_, escaped) = characters.next()?;
-                match escaped {
-                    'n' => out.push('\n'),
-                    't' => out.push('\t'),
-                    'r' => out.push('\r'),
-                    'x' | 'u' | 'U' => {
-                        let digits = match escaped {
-                            'x' => 2,
-                            'u' => 4,
-                            _ => 8,
-                        };
-                        let mut code = 0u32;
-                        for _ in 0..digits {
-                            code = (code << 4) | characters.next()?.1.to_digit(16)?;
-                        }
-                        out.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+                let digits = match escaped {
+                    'x' => 2,
+                    'u' => 4,
+                    'U' => 8,
+                    _ => {
+                        let control = CONTROLS.iter().find(|(letter, _)| *letter == escaped);
+                        out.push(control.map_or(escaped, |(_, control)| *control));
+                        continue;
                     }
-                    other => out.push(other),
+                };
+                let mut code = 0u32;
+                for _ in 0..digits {
+                    code = (code << 4) | characters.next()?.1.to_digit(16)?;
                 }
+                // Go writes a byte that is not UTF-8 as \xff.
+                let code = if digits == 2 && code > 0x7f { None } else { char::from_u32(code) };
+                out.push(code.unwrap_or(char::REPLACEMENT_CHARACTER));
             }
             other => out.push(other),
         }
     }
     None
+}
+
+/// Go's one-letter escapes.
+const CONTROLS: [(char, char); 7] =
+    [('a', '\x07'), ('b', '\x08'), ('f', '\x0c'), ('n', '\n'), ('r', '\r'), ('t', '\t'), ('v', '\x0b')];
+
+/// A value as it can stand behind `key=`: quoted where it isn't one plain word.
+pub(crate) fn word(value: &str) -> Cow<'_, str> {
+    let special = |c: char| c.is_whitespace() || c.is_control() || c == '"';
+    if value.contains(special) || value.starts_with('[') { quote(value).into() } else { value.into() }
 }
 
 /// Quotes a value as the broker does.
@@ -146,12 +182,12 @@ pub(crate) fn quote(value: &str) -> String {
     out.push('"');
     for c in value.chars() {
         match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => match CONTROLS.iter().find(|(_, control)| *control == c) {
+                Some((letter, _)) => out.extend(['\\', *letter]),
+                None if c.is_ascii() => out.push_str(&format!("\\x{:02x}", c as u32)),
+                None => out.push_str(&format!("\\u{:04x}", c as u32)),
+            },
             c => out.push(c),
         }
     }
@@ -165,19 +201,22 @@ mod tests {
 
     #[test]
     fn values_may_be_plain_quoted_or_in_brackets() {
-        let fields = Fields::parse(r#" a=1 reason="two words \"x\" \u00e9" list=[0 1 2] bare e= "#).unwrap();
-        assert_eq!(fields.get("a"), Some("1"));
-        assert_eq!(fields.get("reason"), Some("two words \"x\" é"));
-        assert_eq!(fields.get("list"), Some("[0 1 2]"));
-        assert_eq!(fields.get("e"), Some(""));
-        assert_eq!(fields.bare, ["bare"]);
+        let text = r#"OK a=1 reason="two words \"x\" \u00e9\x07\xff\v" list=[0 1 2] bare e= a=2 "#;
+        let fields = Fields::parse(text, 2).unwrap();
+        assert_eq!(fields.get("a").as_deref(), Some("2"), "the last one counts");
+        assert_eq!(fields.get("reason").as_deref(), Some("two words \"x\" é\x07\u{fffd}\x0b"));
+        assert_eq!(fields.get("list").as_deref(), Some("[0 1 2]"));
+        assert_eq!(fields.get("e").as_deref(), Some(""));
+        let bare: Vec<_> = fields.words().flatten().filter(|(key, _)| key.is_none()).map(|(_, word)| word).collect();
+        assert_eq!(bare, ["bare"]);
     }
 
     #[test]
     fn what_is_never_closed_is_said_with_its_place() {
-        assert_eq!(Fields::parse("a=1 b=\"x").unwrap_err(), FieldError::Unclosed { what: "quote", at: 6 });
-        assert_eq!(Fields::parse("b=[0 1").unwrap_err(), FieldError::Unclosed { what: "bracket", at: 2 });
-        assert_eq!(Fields::parse("b=\"\\").unwrap_err(), FieldError::Unclosed { what: "quote", at: 2 });
+        let error = |text| Fields::parse(text, 0).unwrap_err();
+        assert_eq!(error("a=1 b=\"x"), FieldError::Unclosed { what: "quote", at: 6 });
+        assert_eq!(error("b=[0 1"), FieldError::Unclosed { what: "bracket", at: 2 });
+        assert_eq!(error("b=\"\\"), FieldError::Unclosed { what: "quote", at: 2 });
     }
 
     #[test]
@@ -192,14 +231,14 @@ mod tests {
         #[test]
         fn quoting_is_undone(value in ".*") {
             let text = format!("k={} z=1", quote(&value));
-            let fields = Fields::parse(&text).unwrap();
-            proptest::prop_assert_eq!(fields.get("k"), Some(value.as_str()));
-            proptest::prop_assert_eq!(fields.get("z"), Some("1"));
+            let fields = Fields::parse(&text, 0).unwrap();
+            proptest::prop_assert_eq!(fields.get("k").unwrap(), value);
+            proptest::prop_assert_eq!(fields.get("z").unwrap(), "1");
         }
 
         #[test]
         fn no_text_panics(text in ".*") {
-            let _ = Fields::parse(&text);
+            let _ = Fields::parse(&text, 0);
         }
     }
 }

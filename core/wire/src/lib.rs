@@ -19,6 +19,7 @@ pub mod reply;
 pub use batch::{Record, RecordBatch};
 pub use command::{Command, Request};
 pub use error::{BrokerError, ErrorClass, Meaning};
+pub use fields::FieldError;
 pub use frame::MAX_BODY;
 pub use name::{Group, InvalidName, Member, Text, Topic};
-pub use reply::{Reply, ReplyError};
+pub use reply::{Reply, ReplyError, TextReply};

@@ -1,6 +1,6 @@
 //! Names that become words of a command. A command is words between spaces and `key=value` between those, so a name that
 //! holds a space, an `=`, a quote or a line break could become another argument, or another command. It is refused here,
-//! before there is anything to send.
+//! before there is anything to send. Commas and brackets separate entries in replies, and are refused with them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum InvalidName {
     },
     /// It holds a character that separates words or values.
     #[error(
-        "{kind} {value:?} has {character:?} at byte {at}: spaces, '=', quotes, commas and control characters are not allowed"
+        "{kind} {value:?} has {character:?} at byte {at}: spaces, '=', quotes, commas, brackets and control characters are not allowed"
     )]
     Character {
         /// What the name is of.
@@ -43,7 +43,7 @@ pub enum InvalidName {
     },
     /// The same, of a name that is a secret and so isn't shown.
     #[error(
-        "{kind} has a character that is not allowed at byte {at}: no spaces, '=', quotes, commas or control characters"
+        "{kind} has a character that is not allowed at byte {at}: no spaces, '=', quotes, commas, brackets or control characters"
     )]
     Secret {
         /// What the name is of.
@@ -58,7 +58,7 @@ fn forbidden(value: &str) -> Option<(usize, char)> {
     value.char_indices().find(|(_, c)| {
         c.is_whitespace()
             || c.is_control()
-            || matches!(c, '=' | '"' | '\'' | '`' | ',' | '\u{feff}' | '\u{2028}' | '\u{2029}')
+            || matches!(c, '=' | '"' | '\'' | '`' | ',' | '[' | ']' | '\u{feff}' | '\u{2028}' | '\u{2029}')
     })
 }
 
@@ -82,7 +82,7 @@ macro_rules! names {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the name: 1 to 255 bytes, no spaces, `=`, quotes, commas or control characters.
+            /// Checks the name: 1 to 255 bytes, no spaces, `=`, quotes, commas, brackets or control characters.
             pub fn new(value: impl AsRef<str>) -> Result<Self, InvalidName> {
                 let value = value.as_ref();
                 check($kind, value)?;
@@ -173,6 +173,8 @@ mod tests {
             "a\u{a0}b",
             "a\u{2028}b",
             "a,b",
+            "[a",
+            "a]",
             "\u{85}",
         ] {
             let error = Topic::new(bad).unwrap_err();
@@ -184,7 +186,7 @@ mod tests {
         assert_eq!(Group::new("").unwrap_err().to_string(), "group is empty");
         assert_eq!(
             Member::new("a b").unwrap_err().to_string(),
-            "member \"a b\" has ' ' at byte 1: spaces, '=', quotes, commas and control characters are not allowed"
+            "member \"a b\" has ' ' at byte 1: spaces, '=', quotes, commas, brackets and control characters are not allowed"
         );
         assert!(matches!(Topic::new("x".repeat(256)), Err(InvalidName::TooLong { length: 256, .. })));
     }
