@@ -277,12 +277,12 @@ commands! {
         group: Group = "group",
         /// The group's generation.
         generation: Option<u64> = "generation",
-        /// Where to start where the group has committed nothing.
-        offset: Option<u64> = "offset",
         /// What to see.
         isolation: Option<Isolation> = "isolation",
         /// At most this many records per frame.
         batch: Option<u32> = "batch",
+        /// Where to start where the group has committed nothing.
+        offset: Option<u64> = "offset",
     }
     /// Writes one record whose value is text.
     Publish = "PUBLISH" -> reply::Published {
