@@ -26,24 +26,34 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    const ALL: [(Self, &'static str); 8] = [
-        (Self::Authorization, "authorization"),
-        (Self::Availability, "availability"),
-        (Self::Conflict, "conflict"),
-        (Self::Fencing, "fencing"),
-        (Self::Internal, "internal"),
-        (Self::NotFound, "not_found"),
-        (Self::Routing, "routing"),
-        (Self::Validation, "validation"),
+    /// All classes, in the order of their names.
+    pub const ALL: [Self; 8] = [
+        Self::Authorization,
+        Self::Availability,
+        Self::Conflict,
+        Self::Fencing,
+        Self::Internal,
+        Self::NotFound,
+        Self::Routing,
+        Self::Validation,
     ];
 
     /// The class's name on the wire.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(class, _)| *class == self).map_or("internal", |(_, name)| name)
+        match self {
+            Self::Authorization => "authorization",
+            Self::Availability => "availability",
+            Self::Conflict => "conflict",
+            Self::Fencing => "fencing",
+            Self::Internal => "internal",
+            Self::NotFound => "not_found",
+            Self::Routing => "routing",
+            Self::Validation => "validation",
+        }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, n)| *n == name).map(|(class, _)| *class)
+        Self::ALL.into_iter().find(|class| class.name() == name)
     }
 }
 

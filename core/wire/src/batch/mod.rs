@@ -144,7 +144,8 @@ impl RecordBatch {
 
     /// The offsets of the first and the last record.
     pub fn bounds(&self) -> Option<(u64, u64)> {
-        Some((self.offset(0), self.offset(self.len().checked_sub(1)?)))
+        let last = self.len().checked_sub(1)?;
+        Some((self.offset(0), self.offset(last)))
     }
 
     /// Record `i`. Panics where `i` is out of range, as a slice does.
