@@ -259,7 +259,7 @@ proptest! {
         let class = class.map(|at| ErrorClass::ALL[usize::from(at) % ErrorClass::ALL.len()]);
         let fields = fields.into_iter().filter(|(key, _)| key != "class" && key != "retryable").collect();
         let error = BrokerError { code, class, retryable, words, fields };
-        prop_assert_eq!(BrokerError::parse(&error.to_string()).unwrap().unwrap(), error.clone());
+        prop_assert_eq!(&BrokerError::parse(&error.to_string()).unwrap().unwrap(), &error);
         let body = Bytes::from(error.to_string());
         prop_assert_eq!(Done::parse(&body).unwrap_err(), ReplyError::Broker(error.clone()));
         prop_assert_eq!(Records::parse(&body).unwrap_err(), ReplyError::Broker(error));

@@ -73,9 +73,9 @@ pub(super) fn scan(frame: Bytes, rising: bool) -> Result<RecordBatch, CorruptBat
     let Ok(partition) = u32::try_from(partition) else {
         return Err(cursor.corrupt(number_at, format!("the partition is {partition}")));
     };
-    let [length] = cursor.array("the acks")?;
+    let [length] = cursor.array("the acks field")?;
     let acks = cursor.at..cursor.at + usize::from(length);
-    cursor.bytes(acks.len(), "the acks")?;
+    cursor.bytes(acks.len(), "the acks field")?;
     let [idempotent] = cursor.array("the idempotent flag")?;
     cursor.bytes(16, "the sequence range")?;
     let count_at = cursor.at;

@@ -89,9 +89,11 @@ impl TextReply for Metadata {
         if !epochs.is_empty() && epochs.split(',').count() != partitions {
             return Err(invalid("epochs", &epochs, "one epoch per partition"));
         }
+        let mut addresses = Vec::with_capacity(partitions);
+        addresses.extend(leaders.split(',').take(partitions).map(str::to_owned));
         Ok(Self {
             topic: name(&fields, "topic")?,
-            leaders: leaders.split(',').take(partitions).map(str::to_owned).collect(),
+            leaders: addresses,
             epochs: list(&epochs).iter().map(|epoch| number("epochs", epoch)).collect::<Result<_, _>>()?,
         })
     }
