@@ -1,0 +1,96 @@
+//! The group's coordinator: finding it, keeping up with its moves, asking it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cursus_wire::command::FindCoordinator;
+use cursus_wire::{Group, Meaning, Request};
+
+use crate::address::Address;
+use crate::health::{Health, Part};
+use crate::link::{CallError, Link};
+use crate::links::Links;
+
+/// How many redirects are followed before the cluster counts as unsure of itself.
+const REDIRECTS: usize = 4;
+
+pub(crate) struct Coordinator {
+    group: Group,
+    links: Arc<Links>,
+    health: Arc<Health>,
+    address: Mutex<Option<Address>>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(group: Group, links: Arc<Links>, health: Arc<Health>) -> Self {
+        Self { group, links, health, address: Mutex::new(None) }
+    }
+
+    fn known(&self) -> Option<Address> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, address: Option<Address>) {
+        self.health.facts().coordinator = address.as_ref().map(ToString::to_string);
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    /// The link to the coordinator, where it is known; nothing is looked up.
+    pub(crate) fn link(&self) -> Option<Link> {
+        self.known().map(|address| self.links.control(&address))
+    }
+
+    async fn find(&self) -> Result<Address, CallError> {
+        let (found, speaker) = self.links.ask_any(&FindCoordinator { group: self.group.clone() }).await?;
+        let address = Address::new(found.host, found.port).as_seen_from(&speaker);
+        self.set(Some(address.clone()));
+        Ok(address)
+    }
+
+    /// Asks the coordinator, wherever it is. Redirects are followed, with an address in them or without.
+    pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
+        let result = self.call_unreported(request).await;
+        match &result {
+            Err(CallError::Lost(why) | CallError::Corrupt(why)) => self.health.trouble(Part::Coordinator, why),
+            Err(CallError::Refused(error)) if is_passing(&error.meaning()) => {
+                self.health.trouble(Part::Coordinator, &error.to_string());
+            }
+            Ok(_) | Err(CallError::Refused(_)) => self.health.recovered(&Part::Coordinator),
+        }
+        result
+    }
+
+    async fn call_unreported<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
+        let mut last = String::new();
+        for _ in 0..REDIRECTS {
+            let address = match self.known() {
+                Some(address) => address,
+                None => self.find().await?,
+            };
+            let link = self.links.control(&address);
+            match link.call(request, Duration::ZERO).await {
+                Err(CallError::Refused(error)) => match error.meaning() {
+                    Meaning::NotCoordinator(hint) => {
+                        last = error.to_string();
+                        let hint = hint.map(|(host, port)| Address::new(host, port).as_seen_from(&address));
+                        // Being sent to where we already are is not progress: ask anew.
+                        self.set(hint.filter(|hint| *hint != address));
+                    }
+                    _ => return Err(CallError::Refused(error)),
+                },
+                Err(error) => {
+                    // It may have moved: the next request asks where it is.
+                    self.set(None);
+                    return Err(error);
+                }
+                Ok(reply) => return Ok(reply),
+            }
+        }
+        Err(CallError::Lost(format!("the brokers send us around in circles: {last}")))
+    }
+}
+
+/// Whether an answer says that the group can't be served just now.
+pub(crate) fn is_passing(meaning: &Meaning) -> bool {
+    matches!(meaning, Meaning::Transient | Meaning::NotCoordinator(_) | Meaning::NotLeader(_))
+}

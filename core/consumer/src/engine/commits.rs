@@ -1,0 +1,129 @@
+//! Commits that wait to be sent, and the one that is on its way.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::batch::Fence;
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{TopicPartition, listed};
+
+/// Offsets to commit, and under which fences.
+pub(crate) type Claims = BTreeMap<TopicPartition, (Fence, u64)>;
+
+/// A commit that somebody waits for.
+pub(crate) struct Pending {
+    pub(super) claims: Claims,
+    deadline: Option<Instant>,
+    /// Nobody: the engine's own commits.
+    answer: Option<oneshot::Sender<Result<()>>>,
+    /// It was on its way at least once, so its outcome may be unknown.
+    sent: bool,
+    /// It was refused together with others: it goes by itself, so that it can't sink them or be sunk.
+    pub(super) alone: bool,
+}
+
+impl Pending {
+    pub(super) fn new(claims: Claims, deadline: Option<Instant>, answer: Option<oneshot::Sender<Result<()>>>) -> Self {
+        Self { claims, deadline, answer, sent: false, alone: false }
+    }
+
+    pub(super) fn end(mut self, result: Result<()>) {
+        if let Some(answer) = self.answer.take() {
+            let _ = answer.send(result);
+        }
+    }
+
+    /// The end of a commit whose time is over.
+    pub(super) fn expire(self) {
+        let partitions = listed(self.claims.keys());
+        let error = if self.sent {
+            Error::new(ErrorKind::CommitOutcomeUnknown, format!("the commit of {partitions} was sent and not answered in time: it may or may not count"))
+        } else {
+            Error::new(ErrorKind::TimedOut, format!("the commit of {partitions} could not be sent in time: it was withdrawn, and nothing was committed"))
+        };
+        self.end(Err(error));
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Commits {
+    pub(super) waiting: VecDeque<Pending>,
+    /// What the request on its way carries.
+    pub(super) in_flight: Vec<Pending>,
+    pub(super) open: bool,
+    /// Trying again has to wait.
+    pub(super) pausing: bool,
+}
+
+impl Commits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && !self.open
+    }
+
+    /// The highest offset that is committed for a partition once everything accepted so far is.
+    pub(super) fn floor(&self, partition: &TopicPartition, fence: Fence) -> Option<u64> {
+        let all = self.waiting.iter().chain(&self.in_flight);
+        all.filter_map(|pending| pending.claims.get(partition)).filter(|(f, _)| *f == fence).map(|(_, offset)| *offset).max()
+    }
+
+    /// Takes what goes into the next request, merged: the highest offset of each partition.
+    pub(super) fn take_next(&mut self) -> Option<Claims> {
+        let mut merged = Claims::new();
+        while let Some(pending) = self.waiting.front() {
+            if pending.alone && !self.in_flight.is_empty() {
+                break;
+            }
+            let Some(mut pending) = self.waiting.pop_front() else { break };
+            for (partition, claim) in &pending.claims {
+                let entry = merged.entry(partition.clone()).or_insert(*claim);
+                entry.1 = entry.1.max(claim.1);
+            }
+            pending.sent = true;
+            let alone = pending.alone;
+            self.in_flight.push(pending);
+            if alone {
+                break;
+            }
+        }
+        (!merged.is_empty()).then_some(merged)
+    }
+
+    /// The request is answered, or never will be.
+    pub(super) fn take_in_flight(&mut self) -> Vec<Pending> {
+        self.open = false;
+        std::mem::take(&mut self.in_flight)
+    }
+
+    /// Puts back what has to be sent again, in order.
+    pub(super) fn put_back(&mut self, pending: Vec<Pending>) {
+        for pending in pending.into_iter().rev() {
+            self.waiting.push_front(pending);
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.iter().chain(&self.in_flight).filter_map(|pending| pending.deadline).min()
+    }
+
+    /// Takes out what is over.
+    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Pending> {
+        let over = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
+        let mut expired = Vec::new();
+        for pending in std::mem::take(&mut self.waiting) {
+            if over(&pending) { expired.push(pending) } else { self.waiting.push_back(pending) }
+        }
+        let (over, on) = std::mem::take(&mut self.in_flight).into_iter().partition::<Vec<_>, _>(over);
+        self.in_flight = on;
+        // Answered as "unknown"; their offsets may still be committed by the request on its way.
+        expired.extend(over);
+        expired
+    }
+
+    /// Takes out everything, because nothing more will be sent.
+    pub(super) fn take_all(&mut self) -> Vec<Pending> {
+        self.open = false;
+        std::mem::take(&mut self.in_flight).into_iter().chain(std::mem::take(&mut self.waiting)).collect()
+    }
+}

@@ -1,0 +1,183 @@
+//! Committing: one BATCH_COMMIT at a time carries everything that waits.
+
+use std::sync::Arc;
+
+use cursus_wire::Meaning;
+use cursus_wire::command::{BatchCommit, Commits as Pairs};
+use cursus_wire::reply::BatchCommitted;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::batch::Fence;
+use crate::coordinator::is_passing;
+use crate::error::{Error, ErrorKind, Result};
+use crate::health::Part;
+use crate::link::CallError;
+use crate::membership::{Event, Failure};
+use crate::types::{TopicPartition, listed};
+
+use super::Outcome;
+use super::commits::{Claims, Pending};
+use super::session::Session;
+
+impl Session {
+    /// An application's commit.
+    pub(super) fn commit(&mut self, claims: Claims, deadline: Option<Instant>, answer: oneshot::Sender<Result<()>>) {
+        match self.admit(claims) {
+            Ok(claims) if claims.is_empty() => drop(answer.send(Ok(()))),
+            Ok(claims) => {
+                self.commits.waiting.push_back(Pending::new(claims, deadline, Some(answer)));
+                self.send_commits();
+            }
+            Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+
+    /// The engine's own commit of what is proven processed.
+    pub(crate) fn auto_commit(&mut self) {
+        let delivery = Arc::clone(&self.common.shared.delivery);
+        let mut claims = delivery.uncommitted();
+        claims.retain(|partition, (fence, offset)| self.commits.floor(partition, *fence).is_none_or(|floor| floor < *offset));
+        if !claims.is_empty() {
+            self.commits.waiting.push_back(Pending::new(claims, None, None));
+            self.send_commits();
+        }
+    }
+
+    /// Refuses what is stale or a step back, and leaves out what is committed already.
+    fn admit(&self, mut claims: Claims) -> Result<Claims> {
+        let delivery = &self.common.shared.delivery;
+        delivery.check_claims(&claims)?;
+        for (partition, (fence, offset)) in &claims {
+            let committed = delivery.partition(partition).and_then(|owned| owned.committed);
+            let floor = committed.max(self.commits.floor(partition, *fence));
+            if let Some(floor) = floor.filter(|floor| offset < floor) {
+                let message = format!("{partition} is committed up to {floor}: committing {offset} would be a step back. Nothing was changed");
+                return Err(Error::new(ErrorKind::OffsetRegression, message));
+            }
+        }
+        claims.retain(|partition, (_, offset)| delivery.partition(partition).and_then(|owned| owned.committed) != Some(*offset));
+        Ok(claims)
+    }
+
+    /// Sends what waits, unless something is on its way already or the membership can't commit now.
+    pub(super) fn send_commits(&mut self) {
+        if self.commits.open || self.commits.pausing || !self.machine.may_commit() {
+            return;
+        }
+        // The last look before a byte is sent.
+        self.refuse_stale_commits();
+        let Some((member, generation)) = self.machine.identity().map(|(member, generation)| (member.clone(), generation)) else { return };
+        let Some(claims) = self.commits.take_next() else { return };
+        self.commits.open = true;
+        let request = BatchCommit {
+            topic: self.topic.clone(),
+            group: self.group.clone(),
+            member,
+            generation: Some(generation),
+            commits: Pairs(claims.iter().map(|(partition, (_, offset))| (partition.partition, *offset)).collect()),
+        };
+        let coordinator = Arc::clone(&self.coordinator);
+        self.run(async move { Outcome::Committed { generation, result: coordinator.call(&request).await } });
+    }
+
+    /// Ends every waiting commit that touches a partition whose fence has ended.
+    pub(super) fn refuse_stale_commits(&mut self) {
+        let delivery = Arc::clone(&self.common.shared.delivery);
+        for pending in std::mem::take(&mut self.commits.waiting) {
+            match delivery.check_claims(&pending.claims) {
+                Ok(()) => self.commits.waiting.push_back(pending),
+                Err(error) => pending.end(Err(error)),
+            }
+        }
+    }
+
+    pub(super) fn note_committed(&mut self, partition: &TopicPartition, fence: Fence, offset: u64) {
+        self.common.shared.delivery.set_committed(partition, fence, offset);
+        let known = self.known_committed.entry(partition.clone()).or_insert(offset);
+        *known = (*known).max(offset);
+    }
+
+    /// The batch on its way was answered.
+    pub(super) fn on_committed(&mut self, generation: u64, result: Result<BatchCommitted, CallError>) {
+        let sent = self.commits.take_in_flight();
+        match result {
+            Ok(_) => {
+                self.common.shared.health.facts().commits += 1;
+                for pending in sent {
+                    for (partition, (fence, offset)) in &pending.claims {
+                        self.note_committed(partition, *fence, *offset);
+                    }
+                    pending.end(Ok(()));
+                }
+                self.feed(Event::Alive { generation });
+            }
+            Err(CallError::Refused(error)) => match error.meaning() {
+                meaning if is_passing(&meaning) => self.commit_later(sent),
+                Meaning::OffsetRegression if sent.len() > 1 => {
+                    let alone = sent.into_iter().map(|pending| Pending { alone: true, ..pending });
+                    self.commits.put_back(alone.collect());
+                }
+                Meaning::OffsetRegression => {
+                    // Somebody else committed further than we knew.
+                    for pending in sent {
+                        let message = format!("the group is further than this commit of {}: {error}. Nothing was changed", listed(pending.claims.keys()));
+                        pending.end(Err(Error::from_broker(ErrorKind::OffsetRegression, message, error.clone())));
+                    }
+                    self.refresh_committed();
+                }
+                Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::GroupNotFound | Meaning::NotOwner => {
+                    let not_owner = error.meaning() == Meaning::NotOwner;
+                    for pending in sent {
+                        let stale = pending.claims.keys().cloned().collect::<Vec<_>>();
+                        let message = format!("nothing was committed: the group no longer counts {} as this member's. Poll to go on", listed(&stale));
+                        pending.end(Err(Error::rebalancing(message, stale, Vec::new())));
+                    }
+                    if not_owner {
+                        // Our picture of the assignment is wrong: the group's own is asked for.
+                        self.feed(Event::Fenced { generation, failure: Failure::GenerationMismatch { current: generation } });
+                    } else {
+                        self.fenced(generation, CallError::Refused(error));
+                    }
+                }
+                meaning => {
+                    let kind = match meaning {
+                        Meaning::Unauthenticated => ErrorKind::Authentication,
+                        Meaning::Unauthorized => ErrorKind::Authorization,
+                        _ => ErrorKind::Broker,
+                    };
+                    self.common.shared.health.trouble(Part::Coordinator, &error.to_string());
+                    for pending in sent {
+                        let message = format!("the broker refuses the commit of {}: {error}", listed(pending.claims.keys()));
+                        pending.end(Err(Error::from_broker(kind, message, error.clone())));
+                    }
+                }
+            },
+            Err(lost) => {
+                self.commits.put_back(sent);
+                self.fenced(generation, lost);
+            }
+        }
+        self.send_commits();
+    }
+
+    /// The cluster is in transition: the same commits again, after a pause. The same value twice does no harm.
+    fn commit_later(&mut self, pending: Vec<Pending>) {
+        self.commits.put_back(pending);
+        if !std::mem::replace(&mut self.commits.pausing, true) {
+            let pause = self.backoff_pause();
+            self.run(async move {
+                sleep(pause).await;
+                Outcome::CommitDue
+            });
+        }
+    }
+
+    pub(crate) fn next_commit_deadline(&self) -> Option<Instant> {
+        self.commits.next_deadline()
+    }
+
+    pub(crate) fn expire_commits(&mut self, now: Instant) {
+        self.commits.take_expired(now).into_iter().for_each(Pending::expire);
+    }
+}

@@ -1,0 +1,135 @@
+//! Where to read on: the committed offsets of an assignment, asked of the coordinator before anything is read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cursus_wire::command::{CommitOffset, FetchOffset};
+use cursus_wire::{Group, Meaning, Member, Topic};
+use futures_util::future::{join_all, try_join_all};
+use tokio::sync::oneshot;
+
+use crate::batch::Fence;
+use crate::coordinator::{Coordinator, is_passing};
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::CallError;
+use crate::types::TopicPartition;
+
+use super::Outcome;
+use super::session::Session;
+
+/// Partition by partition: where to read on, and what is committed, if anything is.
+pub(crate) type Positions = BTreeMap<TopicPartition, (u64, Option<u64>)>;
+
+/// What has to be known before an assignment is installed.
+pub(crate) struct Preparation {
+    pub(super) coordinator: Arc<Coordinator>,
+    pub(super) topic: Topic,
+    pub(super) group: Group,
+    pub(super) member: Member,
+    pub(super) generation: u64,
+    pub(super) partitions: Vec<u32>,
+    /// Proven processed under the assignment before, and not committed there.
+    pub(super) carried: BTreeMap<TopicPartition, u64>,
+    /// Committed as far as this consumer knows.
+    pub(super) known: BTreeMap<TopicPartition, u64>,
+}
+
+impl Preparation {
+    pub(super) async fn run(self) -> Result<Positions, CallError> {
+        let carried = self.commit_carried().await?;
+        let fetched = try_join_all(self.partitions.iter().map(|partition| async {
+            let offset = fetch(&self.coordinator, &self.topic, &self.group, *partition).await?;
+            Ok::<_, CallError>((TopicPartition::new(self.topic.clone(), *partition), offset))
+        }))
+        .await?;
+        let position = |(partition, offset): (TopicPartition, u64)| {
+            // A follower may answer with what was before our last commit: never below what we know.
+            let known = [&carried, &self.known].into_iter().filter_map(|known| known.get(&partition).copied());
+            let committed = known.fold(offset, u64::max);
+            // 0 says "never committed" as well as "committed 0". Either way the earliest record kept is next: where 0 is no
+            // longer kept, the leader says so and what the earliest is.
+            (partition, (committed, (committed > 0).then_some(committed)))
+        };
+        Ok(fetched.into_iter().map(position).collect())
+    }
+
+    /// Commits what was processed before the rebalance and is still ours, so that it isn't read twice. One by one: another
+    /// member may have committed beyond it in between, and a batch would fail as a whole.
+    async fn commit_carried(&self) -> Result<BTreeMap<TopicPartition, u64>, CallError> {
+        let ours = self.carried.iter().filter(|(partition, _)| self.partitions.contains(&partition.partition));
+        let results = join_all(ours.map(|(partition, offset)| async move {
+            let request = CommitOffset {
+                topic: self.topic.clone(),
+                partition: partition.partition,
+                group: self.group.clone(),
+                offset: *offset,
+                member: self.member.clone(),
+                generation: Some(self.generation),
+            };
+            (partition, *offset, self.coordinator.call(&request).await)
+        }))
+        .await;
+        let mut committed = BTreeMap::new();
+        for (partition, offset, result) in results {
+            match result {
+                Ok(_) => {
+                    committed.insert(partition.clone(), offset);
+                }
+                Err(CallError::Refused(error)) => match error.meaning() {
+                    Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::GroupNotFound => {
+                        return Err(CallError::Refused(error));
+                    }
+                    meaning if is_passing(&meaning) => return Err(CallError::Refused(error)),
+                    // Somebody was further, or the broker won't have it: it costs a record read twice at most.
+                    _ => tracing::debug!(%partition, offset, %error, "not committed over the rebalance"),
+                },
+                Err(lost) => return Err(lost),
+            }
+        }
+        Ok(committed)
+    }
+}
+
+async fn fetch(coordinator: &Coordinator, topic: &Topic, group: &Group, partition: u32) -> Result<u64, CallError> {
+    let request = FetchOffset { topic: topic.clone(), partition, group: group.clone() };
+    match coordinator.call(&request).await {
+        Ok(reply) => Ok(reply.offset),
+        Err(CallError::Refused(error)) if error.meaning() == Meaning::GroupNotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+impl Session {
+    /// Looks up again what is committed, after a membership was resumed. Positions stay where they are.
+    pub(super) fn refresh_committed(&mut self) {
+        let owned: Vec<(TopicPartition, Fence)> =
+            self.common.shared.delivery.partitions().into_iter().map(|(partition, owned)| (partition, owned.fence)).collect();
+        let (coordinator, topic, group) = (Arc::clone(&self.coordinator), self.topic.clone(), self.group.clone());
+        self.run(async move {
+            let fetched = join_all(owned.into_iter().map(|(partition, fence)| {
+                let (coordinator, topic, group) = (&coordinator, &topic, &group);
+                async move { Some((fetch(coordinator, topic, group, partition.partition).await.ok()?, partition, fence)) }
+            }))
+            .await;
+            // One that failed stays as it was known; the membership notices a lost coordinator by itself.
+            let known = fetched.into_iter().flatten().filter(|(offset, _, _)| *offset > 0);
+            Outcome::Refreshed(known.map(|(offset, partition, fence)| (partition, (fence, offset))).collect())
+        });
+    }
+
+    /// Asks the coordinator what is committed for any partition, on the application's behalf.
+    pub(super) fn look_up_committed(&mut self, partition: TopicPartition, answer: oneshot::Sender<Result<Option<u64>>>) {
+        let (coordinator, topic, group) = (Arc::clone(&self.coordinator), self.topic.clone(), self.group.clone());
+        self.run(async move {
+            let result = match fetch(&coordinator, &topic, &group, partition.partition).await {
+                Ok(offset) => Ok((offset > 0).then_some(offset)),
+                Err(CallError::Refused(error)) => {
+                    Err(Error::from_broker(ErrorKind::Broker, format!("the committed offset of {partition} can't be read: {error}"), error))
+                }
+                Err(error) => Err(Error::new(ErrorKind::Unreachable, format!("the coordinator can't be asked: {error}"))),
+            };
+            let _ = answer.send(result);
+            Outcome::Nothing
+        });
+    }
+}

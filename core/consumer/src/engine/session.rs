@@ -1,0 +1,333 @@
+//! One membership: what the state machine asks for is done here, and what comes of it is fed back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cursus_wire::command::{Heartbeat, JoinGroup, LeaveGroup, Metadata, SyncGroup};
+use cursus_wire::reply;
+use cursus_wire::{Group, Meaning, Member, Topic};
+use tokio::time::{Instant, sleep};
+
+use crate::backoff::Backoff;
+use crate::coordinator::{Coordinator, is_passing};
+use crate::error::{Error, ErrorKind};
+use crate::health::Part;
+use crate::link::CallError;
+use crate::membership::{Action, Event, Failure, Membership};
+use crate::types::{State, TopicPartition};
+
+use super::commits::Commits;
+use super::leaders::Leaders;
+use super::offsets::{self, Positions};
+use super::reading::Readings;
+use super::{Common, Operation, Outcome};
+
+pub(crate) struct Session {
+    pub(super) id: usize,
+    pub(super) common: Common,
+    pub(super) topic: Topic,
+    pub(super) group: Group,
+    /// The base of this member's id, with a suffix of our own: the broker's four digits can collide.
+    base: Member,
+    pub(super) coordinator: Arc<Coordinator>,
+    pub(super) machine: Membership,
+    backoff: Backoff,
+    operations: Vec<Operation>,
+    /// What was proven processed under fences that ended: committed under the next generation.
+    carried: BTreeMap<TopicPartition, u64>,
+    /// What this consumer knows to be committed, over assignments: a follower's answer may be older.
+    pub(super) known_committed: BTreeMap<TopicPartition, u64>,
+    prepared: Positions,
+    pub(super) leaders: Leaders,
+    pub(super) readings: Readings,
+    pub(super) commits: Commits,
+    /// Since when every reachable broker has denied the topic.
+    missing_since: Option<Instant>,
+    failed: Option<Error>,
+    pub(super) over: bool,
+}
+
+impl Session {
+    pub(crate) fn new(id: usize, common: Common) -> Self {
+        let settings = &common.shared.settings;
+        // Validated with the settings.
+        let topic = Topic::new(&settings.topic).expect("the topic was validated");
+        let group = Group::new(&settings.group_id).expect("the group was validated");
+        let suffix = common.shared.environment.randomness.next_u64();
+        let base = Member::new(format!("{}-{suffix:016x}", settings.consumer_id)).expect("the consumer id was validated");
+        let coordinator = Arc::new(Coordinator::new(group.clone(), Arc::clone(&common.links), Arc::clone(&common.shared.health)));
+        let backoff = common.shared.backoff();
+        let leaders = Leaders::new(common.shared.backoff());
+        Self {
+            id,
+            common,
+            topic,
+            group,
+            base,
+            coordinator,
+            machine: Membership::new(),
+            backoff,
+            operations: Vec::new(),
+            carried: BTreeMap::new(),
+            known_committed: BTreeMap::new(),
+            prepared: Positions::new(),
+            leaders,
+            readings: Readings::default(),
+            commits: Commits::default(),
+            missing_since: None,
+            failed: None,
+            over: false,
+        }
+    }
+
+    pub(crate) fn take_operations(&mut self) -> Vec<Operation> {
+        std::mem::take(&mut self.operations)
+    }
+
+    pub(super) fn run(&mut self, operation: impl Future<Output = Outcome> + Send + 'static) {
+        self.operations.push(Box::pin(operation));
+    }
+
+    /// The error that this session can't go on with.
+    pub(crate) fn failed(&self) -> Option<Error> {
+        self.failed.clone()
+    }
+
+    pub(super) fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
+    }
+
+    pub(crate) fn heartbeat(&mut self) {
+        self.feed(Event::HeartbeatDue);
+    }
+
+    /// Gives the machine an event and does what it asks for.
+    pub(crate) fn feed(&mut self, event: Event) {
+        let actions = self.machine.on(event);
+        self.perform(actions);
+    }
+
+    fn answer(&mut self, ticket: u64, event: Event) {
+        let actions = self.machine.on_answer(ticket, event);
+        self.perform(actions);
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            self.perform_one(action);
+        }
+        let mut facts = self.common.shared.health.facts();
+        facts.member = self.machine.identity().map(|(member, _)| member.to_string());
+        facts.generation = self.machine.identity().map(|(_, generation)| generation);
+    }
+
+    fn perform_one(&mut self, action: Action) {
+        tracing::trace!(group = %self.group, ?action, "membership");
+        let ticket = self.machine.ticket();
+        let (topic, group) = (self.topic.clone(), self.group.clone());
+        match action {
+            Action::Locate => {
+                let links = Arc::clone(&self.common.links);
+                self.run(async move { Outcome::Leaders(links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply)) });
+            }
+            Action::Join { resume } => {
+                let (member, generation) = match resume {
+                    Some((member, generation)) => (member, Some(generation)),
+                    None => (self.base.clone(), None),
+                };
+                self.ask(ticket, JoinGroup { topic, group, member, generation }, Event::Joined);
+            }
+            Action::Sync { member, generation } => {
+                self.ask(ticket, SyncGroup { topic, group, member, generation: Some(generation) }, Event::Synced);
+            }
+            Action::Leave { member, generation } => {
+                let request = LeaveGroup { topic, group, member, generation: Some(generation) };
+                self.ask(ticket, request, |_: reply::Left| Event::Left);
+            }
+            Action::Heartbeat { member, generation } => {
+                let coordinator = Arc::clone(&self.coordinator);
+                let request = Heartbeat { topic, group, member, generation: Some(generation) };
+                self.run(async move { Outcome::Heartbeat { generation, result: coordinator.call(&request).await } });
+            }
+            Action::EndFences => self.end_fences(),
+            Action::Prepare { member, generation, partitions } => {
+                let preparation = offsets::Preparation {
+                    coordinator: Arc::clone(&self.coordinator),
+                    topic,
+                    group,
+                    member,
+                    generation,
+                    partitions,
+                    carried: self.carried.clone(),
+                    known: self.known_committed.clone(),
+                };
+                self.run(async move { Outcome::Prepared { ticket, result: preparation.run().await } });
+            }
+            Action::Install => self.install(),
+            Action::Refresh => self.refresh_committed(),
+            Action::Pause => {
+                let pause = self.backoff.next();
+                self.run(async move {
+                    sleep(pause).await;
+                    Outcome::Membership { ticket, event: Event::Retry }
+                });
+            }
+            Action::Progress => {
+                self.backoff.reset();
+                self.send_commits();
+            }
+            Action::Fail => {
+                if let Some(error) = self.machine.error().cloned() {
+                    self.fail(error);
+                }
+            }
+            Action::Done => self.over = true,
+        }
+    }
+
+    /// Asks the coordinator in the name of the machine's present phase.
+    fn ask<R: cursus_wire::Request + Sync>(&mut self, ticket: u64, request: R, event: impl Fn(R::Reply) -> Event + Send + 'static) {
+        let coordinator = Arc::clone(&self.coordinator);
+        let names = (self.group.clone(), self.topic.clone());
+        self.run(async move {
+            let event = match coordinator.call(&request).await {
+                Ok(reply) => event(reply),
+                Err(error) => Event::Failed(failure(error, &names)),
+            };
+            Outcome::Membership { ticket, event }
+        });
+    }
+
+    pub(crate) fn on_outcome(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Membership { ticket, event } => self.answer(ticket, event),
+            Outcome::Heartbeat { generation, result } => match result {
+                Ok(_) => self.feed(Event::Alive { generation }),
+                Err(error) => self.fenced(generation, error),
+            },
+            Outcome::Prepared { ticket, result } => match result {
+                Ok(positions) if ticket == self.machine.ticket() => {
+                    self.prepared = positions;
+                    self.carried.clear();
+                    self.answer(ticket, Event::Prepared);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let failure = self.failure(error);
+                    self.answer(ticket, Event::Failed(failure));
+                }
+            },
+            Outcome::Refreshed(committed) => {
+                for (partition, (fence, offset)) in committed {
+                    self.note_committed(&partition, fence, offset);
+                }
+            }
+            Outcome::Leaders(result) => self.on_leaders(result),
+            Outcome::Stopped => self.feed(Event::Stopped),
+            Outcome::ReaderDue { partition, fence } => self.read(&partition, fence),
+            Outcome::Committed { generation, result } => self.on_committed(generation, result),
+            Outcome::CommitDue => {
+                self.commits.pausing = false;
+                self.send_commits();
+            }
+            Outcome::Nothing => {}
+        }
+    }
+
+    /// A heartbeat or a commit failed: what it says of the membership.
+    pub(super) fn fenced(&mut self, generation: u64, error: CallError) {
+        let failure = self.failure(error);
+        self.feed(Event::Fenced { generation, failure });
+    }
+
+    fn failure(&self, error: CallError) -> Failure {
+        failure(error, &(self.group.clone(), self.topic.clone()))
+    }
+
+    /// The group has moved on: from this moment nothing of the old assignment is delivered or committed.
+    fn end_fences(&mut self) {
+        let delivery = &self.common.shared.delivery;
+        self.carried.extend(delivery.end_fences());
+        delivery.enter(State::Rebalancing);
+        self.common.shared.health.facts().rebalances += 1;
+        self.refuse_stale_commits();
+        let old = self.stop_reading();
+        self.run(async move {
+            for reader in old {
+                // It was cancelled; whether it ended by that or by itself is all the same.
+                let _ = reader.await;
+            }
+            Outcome::Stopped
+        });
+    }
+
+    fn install(&mut self) {
+        let positions = std::mem::take(&mut self.prepared);
+        for (partition, (_, committed)) in &positions {
+            if let Some(committed) = committed {
+                self.known_committed.insert(partition.clone(), *committed);
+            }
+        }
+        self.common.shared.delivery.install(&positions);
+        self.begin_reading();
+    }
+
+    /// METADATA came back: for a session that isn't a member yet, this says whether there is such a topic.
+    fn on_leaders(&mut self, result: Result<reply::Metadata, CallError>) {
+        let health = Arc::clone(&self.common.shared.health);
+        let ticket = self.machine.ticket();
+        match result {
+            Ok(metadata) => {
+                health.recovered(&Part::Topic);
+                self.missing_since = None;
+                self.take_leaders(&metadata);
+                self.answer(ticket, Event::Located);
+            }
+            Err(error) => {
+                health.trouble(Part::Topic, &error.to_string());
+                let missing = matches!(&error, CallError::Refused(refused) if refused.meaning() == Meaning::TopicNotFound);
+                let since = *self.missing_since.get_or_insert_with(Instant::now);
+                if !missing {
+                    self.missing_since = None;
+                }
+                let patience = std::time::Duration::from_millis(self.common.shared.settings.topic_missing_timeout_ms);
+                if missing && since.elapsed() >= patience {
+                    let message = format!("there is no topic {:?}: every reachable broker has said so for {patience:?}", self.topic.as_str());
+                    let CallError::Refused(refused) = error else { return };
+                    self.fail(Error::from_broker(ErrorKind::UnknownTopic, message, refused));
+                    return;
+                }
+                let failure = match self.failure(error) {
+                    Failure::Fatal(error) if missing => {
+                        tracing::debug!(%error, "not believed yet");
+                        Failure::Passing
+                    }
+                    other => other,
+                };
+                self.answer(ticket, Event::Failed(failure));
+                self.leaders_failed();
+            }
+        }
+    }
+}
+
+/// What a coordinator's answer means for the membership.
+fn failure(error: CallError, (group, topic): &(Group, Topic)) -> Failure {
+    let CallError::Refused(refused) = error else { return Failure::Passing };
+    let fatal = |kind, message: String| Failure::Fatal(Error::from_broker(kind, message, refused.clone()));
+    match refused.meaning() {
+        meaning if is_passing(&meaning) => Failure::Passing,
+        Meaning::GenerationMismatch { current } => Failure::GenerationMismatch { current },
+        Meaning::MemberNotFound | Meaning::GroupNotFound => Failure::UnknownMember,
+        Meaning::OtherTopic { expected } => fatal(
+            ErrorKind::GroupTopicMismatch,
+            format!("group {:?} reads topic {expected:?}, not {:?}: a group reads one topic. Use another group_id", group.as_str(), topic.as_str()),
+        ),
+        Meaning::Unauthenticated => fatal(ErrorKind::Authentication, format!("the broker refuses these credentials: {refused}")),
+        Meaning::Unauthorized => fatal(ErrorKind::Authorization, format!("not allowed in group {:?}: {refused}", group.as_str())),
+        // The topic's absence is judged by METADATA, from all brokers, over a while; a broker that just started says it too.
+        Meaning::TopicNotFound => Failure::Passing,
+        // A code that nobody foresaw. Closing the consumer over it would be worse than trying on, visibly.
+        _ => Failure::Passing,
+    }
+}

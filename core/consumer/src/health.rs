@@ -1,0 +1,62 @@
+//! What is failing, since when and why. Written by the engine, read by `stats()`; each change is logged once.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::types::TopicPartition;
+
+/// What can be failing on its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// The group's coordinator: joining, heartbeats, commits.
+    Coordinator,
+    /// Finding out about the topic.
+    Topic,
+    /// Reading a partition.
+    Partition(TopicPartition),
+}
+
+#[derive(Default)]
+pub(crate) struct Health(Mutex<Facts>);
+
+#[derive(Default, Clone)]
+pub(crate) struct Facts {
+    pub(crate) member: Option<String>,
+    pub(crate) generation: Option<u64>,
+    pub(crate) coordinator: Option<String>,
+    pub(crate) leaders: BTreeMap<TopicPartition, String>,
+    pub(crate) rebalances: u64,
+    pub(crate) reconnects: u64,
+    pub(crate) corrupt_frames: u64,
+    pub(crate) commits: u64,
+    pub(crate) last_error: Option<String>,
+    pub(crate) troubles: BTreeMap<Part, (String, Instant)>,
+    pub(crate) given_up: Vec<String>,
+}
+
+impl Health {
+    pub(crate) fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something fails. How long is counted from the first time; the log has a line per change, not per attempt.
+    pub(crate) fn trouble(&self, part: Part, why: &str) {
+        let mut facts = self.facts();
+        facts.last_error = Some(why.to_owned());
+        let known = facts.troubles.get(&part).map(|(text, since)| (text == why, *since));
+        if !matches!(known, Some((true, _))) {
+            tracing::warn!(?part, why, "failing");
+        }
+        let since = known.map_or_else(Instant::now, |(_, since)| since);
+        facts.troubles.insert(part, (why.to_owned(), since));
+    }
+
+    /// It works again.
+    pub(crate) fn recovered(&self, part: &Part) {
+        if self.facts().troubles.remove(part).is_some() {
+            tracing::info!(?part, "works again");
+        }
+    }
+}

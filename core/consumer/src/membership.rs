@@ -1,0 +1,409 @@
+//! Membership in a group as a pure state machine: events in, actions out. It knows no socket, no clock and no task, so
+//! that tests drive it through every order of events.
+//!
+//! Two things live beside each other: the *phase*, which is about the coordinator (joining, syncing, …), and the *fences*,
+//! which are about the records being read. Fences live from the installation of an assignment to the first news that the
+//! group has moved on; a lost coordinator alone doesn't end them.
+
+use cursus_wire::Member;
+use cursus_wire::reply::Assignment;
+
+use crate::error::Error;
+
+/// Why a request to the coordinator failed, as far as membership cares.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// Out of reach, in transition, or not sure of itself: try again.
+    Passing,
+    /// The group is at another generation.
+    GenerationMismatch { current: u64 },
+    /// The group doesn't know this member, or the broker doesn't know the group.
+    UnknownMember,
+    /// Trying again gives the same.
+    Fatal(Error),
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// The application wants to read.
+    Start,
+    /// The topic was found, and so was somebody to ask about it.
+    Located,
+    Joined(Assignment),
+    Synced(Assignment),
+    /// Committed offsets are known for the whole assignment.
+    Prepared,
+    /// The request that `ticket` stands for failed.
+    Failed(Failure),
+    /// Everything that ran under the old fences has ended.
+    Stopped,
+    /// The pause before trying again is over.
+    Retry,
+    /// It is time for a heartbeat.
+    HeartbeatDue,
+    /// A heartbeat or commit of `generation` was answered.
+    Alive { generation: u64 },
+    /// A heartbeat or commit of `generation` failed.
+    Fenced { generation: u64, failure: Failure },
+    /// The application closes, and what it had to commit is committed.
+    Close,
+    Left,
+}
+
+/// What to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Check that the topic exists.
+    Locate,
+    /// JOIN_GROUP: afresh, or to resume a membership.
+    Join { resume: Option<(Member, u64)> },
+    Sync { member: Member, generation: u64 },
+    Heartbeat { member: Member, generation: u64 },
+    Leave { member: Member, generation: u64 },
+    /// End all fences at once, stop what runs under them, then say [`Event::Stopped`].
+    EndFences,
+    /// Find out where to read on for these partitions, then say [`Event::Prepared`].
+    Prepare { member: Member, generation: u64, partitions: Vec<u32> },
+    /// Give the prepared assignment new fences and read it.
+    Install,
+    /// Look up committed offsets again, without touching fences or positions.
+    Refresh,
+    /// Pause, longer each time, then say [`Event::Retry`].
+    Pause,
+    /// The pauses start short again.
+    Progress,
+    /// The consumer can't go on.
+    Fail,
+    /// Membership is over.
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    New,
+    Locating,
+    Joining,
+    Resuming,
+    Syncing,
+    /// Synced, and waiting for old readers to end.
+    Stopping,
+    Preparing,
+    Stable,
+    Leaving,
+    Over,
+}
+
+/// One membership in one group.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    phase: Phase,
+    /// Whether the phase waits for [`Event::Retry`] rather than for an answer.
+    pausing: bool,
+    /// Who this is in the group, once it has said so, and at which generation.
+    identity: Option<(Member, u64)>,
+    partitions: Vec<u32>,
+    fences: bool,
+    /// Old readers haven't ended yet.
+    stopping: bool,
+    heartbeat_open: bool,
+    closing: bool,
+    /// How many times in a row SYNC was outrun by another generation.
+    outrun: u32,
+    error: Option<Error>,
+    /// Which request of the phase is the current one: an answer to any other comes too late to mean anything.
+    ticket: u64,
+}
+
+impl Membership {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: Phase::New,
+            pausing: false,
+            identity: None,
+            partitions: Vec::new(),
+            fences: false,
+            stopping: false,
+            heartbeat_open: false,
+            closing: false,
+            outrun: 0,
+            error: None,
+            ticket: 0,
+        }
+    }
+
+    /// The ticket of the phase's current request: the one that the last of Locate, Join, Sync, Leave, Prepare or Pause
+    /// began.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
+    /// Takes the answer to the request that was begun under a ticket.
+    pub(crate) fn on_answer(&mut self, ticket: u64, event: Event) -> Vec<Action> {
+        if ticket == self.ticket { self.on(event) } else { Vec::new() }
+    }
+
+    fn ask(&mut self, action: Action, actions: &mut Vec<Action>) {
+        self.ticket += 1;
+        self.pausing = action == Action::Pause;
+        actions.push(action);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(crate) fn identity(&self) -> Option<(&Member, u64)> {
+        self.identity.as_ref().map(|(member, generation)| (member, *generation))
+    }
+
+    /// Whether commits may be sent: the coordinator is believed to know this member, and the fences live.
+    pub(crate) fn may_commit(&self) -> bool {
+        self.fences && self.phase == Phase::Stable
+    }
+
+    /// Whether heartbeats are due at all.
+    pub(crate) fn is_member(&self) -> bool {
+        self.identity.is_some() && matches!(self.phase, Phase::Syncing | Phase::Stopping | Phase::Preparing | Phase::Stable)
+    }
+
+    /// The error behind [`Action::Fail`].
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// Takes an event, gives what to do.
+    pub(crate) fn on(&mut self, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Start if self.phase == Phase::New => self.locate(&mut actions),
+            Event::Located if self.phase == Phase::Locating && !self.pausing => self.join(&mut actions),
+            Event::Joined(assignment) if matches!(self.phase, Phase::Joining | Phase::Resuming) && !self.pausing => {
+                self.joined(assignment, &mut actions);
+            }
+            Event::Synced(assignment) if self.phase == Phase::Syncing && !self.pausing => self.synced(assignment, &mut actions),
+            Event::Prepared if self.phase == Phase::Preparing && !self.pausing => {
+                self.phase = Phase::Stable;
+                self.fences = true;
+                actions.extend([Action::Progress, Action::Install]);
+            }
+            Event::Failed(failure) if !self.pausing && !matches!(self.phase, Phase::New | Phase::Stable | Phase::Over) => {
+                self.failed(failure, &mut actions);
+            }
+            Event::Stopped => {
+                self.stopping = false;
+                if self.phase == Phase::Stopping {
+                    self.prepare(&mut actions);
+                }
+            }
+            Event::Retry if self.pausing => self.retry(&mut actions),
+            Event::HeartbeatDue if !self.heartbeat_open && self.is_member() => {
+                if let Some((member, generation)) = self.identity.clone() {
+                    self.heartbeat_open = true;
+                    actions.push(Action::Heartbeat { member, generation });
+                }
+            }
+            Event::Alive { generation } => {
+                self.heartbeat_open = false;
+                if self.is_current(generation) && self.phase == Phase::Stable {
+                    actions.push(Action::Progress);
+                }
+            }
+            Event::Fenced { generation, failure } => {
+                self.heartbeat_open = false;
+                // An answer about a generation that this member has left already says nothing new.
+                if self.is_current(generation) {
+                    self.fenced(failure, &mut actions);
+                }
+            }
+            Event::Close => self.close(&mut actions),
+            Event::Left if self.phase == Phase::Leaving => self.over(&mut actions),
+            _ => {}
+        }
+        actions
+    }
+
+    fn is_current(&self, generation: u64) -> bool {
+        self.identity.as_ref().is_some_and(|(_, current)| *current == generation)
+    }
+
+    fn locate(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Locating;
+        self.ask(Action::Locate, actions);
+    }
+
+    fn join(&mut self, actions: &mut Vec<Action>) {
+        self.phase = if self.identity.is_some() { Phase::Resuming } else { Phase::Joining };
+        self.ask(Action::Join { resume: self.identity.clone() }, actions);
+    }
+
+    fn joined(&mut self, assignment: Assignment, actions: &mut Vec<Action>) {
+        let resumed = self.phase == Phase::Resuming && self.is_current(assignment.generation);
+        self.identity = Some((assignment.member, assignment.generation));
+        if self.closing {
+            self.leave(actions);
+        } else if resumed && self.fences {
+            // The same generation is the same assignment: what is being read stays valid.
+            self.phase = Phase::Stable;
+            actions.extend([Action::Progress, Action::Refresh]);
+        } else {
+            // Another member may have joined since: only SYNC is believed.
+            self.end_fences(actions);
+            self.sync(actions);
+        }
+    }
+
+    fn sync(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Syncing;
+        if let Some((member, generation)) = self.identity.clone() {
+            self.ask(Action::Sync { member, generation }, actions);
+        }
+    }
+
+    fn synced(&mut self, assignment: Assignment, actions: &mut Vec<Action>) {
+        self.outrun = 0;
+        self.identity = Some((assignment.member, assignment.generation));
+        self.partitions = assignment.partitions;
+        if self.closing {
+            self.leave(actions);
+        } else if self.stopping {
+            self.phase = Phase::Stopping;
+        } else {
+            self.prepare(actions);
+        }
+    }
+
+    fn prepare(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Preparing;
+        if let Some((member, generation)) = self.identity.clone() {
+            self.ask(Action::Prepare { member, generation, partitions: self.partitions.clone() }, actions);
+        }
+    }
+
+    /// The request of the present phase failed.
+    fn failed(&mut self, failure: Failure, actions: &mut Vec<Action>) {
+        if self.closing {
+            // A LEAVE that was outrun is synchronised and tried again; anything else isn't worth holding up close.
+            return match failure {
+                Failure::GenerationMismatch { current } if self.outrun < 3 => {
+                    self.outrun += 1;
+                    self.at_generation(current);
+                    self.sync(actions);
+                }
+                _ => self.over(actions),
+            };
+        }
+        match failure {
+            Failure::Passing => {
+                self.ask(Action::Pause, actions);
+            }
+            Failure::GenerationMismatch { current } => self.moved_on(current, actions),
+            Failure::UnknownMember => self.forgotten(actions),
+            Failure::Fatal(error) => self.fail(error, actions),
+        }
+    }
+
+    fn retry(&mut self, actions: &mut Vec<Action>) {
+        match self.phase {
+            Phase::Locating => self.locate(actions),
+            // A lost connection may have been a lost coordinator: resume first, which also finds the new one.
+            Phase::Joining | Phase::Resuming => self.join(actions),
+            Phase::Syncing => self.sync(actions),
+            Phase::Preparing => self.prepare(actions),
+            _ => {}
+        }
+    }
+
+    /// A heartbeat or a commit learned something about the membership.
+    fn fenced(&mut self, failure: Failure, actions: &mut Vec<Action>) {
+        if self.closing {
+            if let Failure::GenerationMismatch { current } = failure {
+                self.at_generation(current);
+            }
+            return;
+        }
+        match failure {
+            Failure::GenerationMismatch { current } => self.moved_on(current, actions),
+            Failure::UnknownMember => self.forgotten(actions),
+            Failure::Fatal(error) => self.fail(error, actions),
+            // Reading goes on. In the other phases a request is open or paused already, and finds out by itself.
+            Failure::Passing if self.phase == Phase::Stable => self.join(actions),
+            Failure::Passing => {}
+        }
+    }
+
+    /// The group is at another generation: nothing read so far is ours any more, and SYNC says what is.
+    fn moved_on(&mut self, current: u64, actions: &mut Vec<Action>) {
+        self.end_fences(actions);
+        self.at_generation(current);
+        self.outrun += 1;
+        if self.outrun > 3 {
+            // Members come and go faster than we synchronise: no need to be part of the storm.
+            self.phase = Phase::Syncing;
+            self.ask(Action::Pause, actions);
+        } else {
+            self.sync(actions);
+        }
+    }
+
+    /// The coordinator has forgotten this member: begin again as a new one.
+    fn forgotten(&mut self, actions: &mut Vec<Action>) {
+        self.end_fences(actions);
+        self.identity = None;
+        let at_once = self.phase != Phase::Joining;
+        self.phase = Phase::Joining;
+        if at_once {
+            self.join(actions);
+        } else {
+            self.ask(Action::Pause, actions);
+        }
+    }
+
+    fn fail(&mut self, error: Error, actions: &mut Vec<Action>) {
+        self.error = Some(error);
+        actions.push(Action::Fail);
+    }
+
+    fn end_fences(&mut self, actions: &mut Vec<Action>) {
+        if self.fences {
+            self.fences = false;
+            self.stopping = true;
+            actions.push(Action::EndFences);
+        }
+    }
+
+    fn at_generation(&mut self, current: u64) {
+        if let Some((_, generation)) = &mut self.identity {
+            *generation = current;
+        }
+    }
+
+    fn close(&mut self, actions: &mut Vec<Action>) {
+        if self.closing {
+            return;
+        }
+        self.closing = true;
+        self.outrun = 0;
+        self.fences = false;
+        match self.phase {
+            // A JOIN on its way may make a member: its answer is awaited, so that the member can leave.
+            Phase::Joining if !self.pausing => {}
+            _ if self.identity.is_some() => self.leave(actions),
+            _ => self.over(actions),
+        }
+    }
+
+    fn leave(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Leaving;
+        if let Some((member, generation)) = self.identity.clone() {
+            self.ask(Action::Leave { member, generation }, actions);
+        }
+    }
+
+    fn over(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Over;
+        self.identity = None;
+        actions.push(Action::Done);
+    }
+}
