@@ -1,0 +1,93 @@
+//! STREAM: batches at once for as long as the connection lasts, and a sign of life between them.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::commands::{StreamRequest, encode_batch, read};
+use crate::connection::{Connection, closed_before, write_frame};
+use crate::faults::damage;
+
+/// How often a frame of no length shows that the stream lives, whatever else flows.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// Runs a stream until it ends. A second one of the same topic, partition and group on this broker replaces the first.
+pub(crate) async fn run(connection: &mut Connection, request: StreamRequest, mut corrupt: bool) -> io::Result<()> {
+    let replaced = CancellationToken::new();
+    let key = (connection.broker, format!("{}:{}:{}", request.topic, request.partition, request.group));
+    let before = connection.shared.change(|state| state.streams.insert(key.clone(), (connection.id, replaced.clone())));
+    if let Some((_, before)) = before {
+        before.cancel();
+    }
+    let done = flow(connection, &request, &replaced, &mut corrupt).await;
+    connection.shared.change(|state| {
+        if state.streams.get(&key).is_some_and(|(id, _)| *id == connection.id) {
+            state.streams.remove(&key);
+        }
+    });
+    done
+}
+
+async fn flow(
+    connection: &mut Connection,
+    request: &StreamRequest,
+    replaced: &CancellationToken,
+    corrupt: &mut bool,
+) -> io::Result<()> {
+    let StreamRequest { topic, partition, shelf, batch, isolation, .. } = request;
+    let mut position = request.start;
+    let mut end = shelf.watch_end();
+    let mut keepalive = Instant::now() + KEEPALIVE;
+    let drain = connection.running.drain.clone();
+    loop {
+        if replaced.is_cancelled() {
+            return close(connection, &format!("replaced offset={position}")).await;
+        }
+        // A broker that is told to stop ends its streams without a word.
+        if drain.is_cancelled() {
+            return Ok(());
+        }
+        if Instant::now() >= keepalive {
+            keepalive += KEEPALIVE;
+            write_frame(&mut connection.socket, &[], &[]).await?;
+        }
+        end.borrow_and_update();
+        let slices = match read(shelf, position, *batch, *isolation) {
+            Ok(slices) => slices,
+            Err((earliest, latest)) => {
+                let bounds = format!("requested={position} earliest={earliest} latest={latest}");
+                return close(connection, &format!("offset_out_of_range offset={position} {bounds}")).await;
+            }
+        };
+        if slices.count > 0 {
+            position = slices.next;
+            let Ok(mut head) = encode_batch(topic, *partition, &slices) else {
+                // It would never get past this batch.
+                return close(connection, &format!("error offset={position}")).await;
+            };
+            if std::mem::take(corrupt) {
+                damage(&mut head, true);
+            }
+            write_frame(&mut connection.socket, &head, &slices.bytes).await?;
+            continue;
+        }
+        tokio::select! {
+            () = replaced.cancelled() => {}
+            () = drain.cancelled() => {}
+            // The sender lives in the shelf.
+            _ = end.changed() => {}
+            closed = closed_before(&mut connection.socket, keepalive) => {
+                if closed {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+async fn close(connection: &mut Connection, reason: &str) -> io::Result<()> {
+    let text = format!("STREAM_CONTROL type=CLOSE reason={reason}");
+    write_frame(&mut connection.socket, text.as_bytes(), &[]).await
+}
