@@ -1,0 +1,48 @@
+# The door to everything. A machine needs Rust, Python 3.10 or newer with venv, and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WHEEL := $(VENV)/wheel
+PYTHON_FILES := python/cursus_consumer python/tests demo bench scripts
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench generate python
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: python ## Watch a group read a cluster and live through failures; or BROKERS=h:p[,h:p] TOPIC=t GROUP=g for a real one
+	@$(BIN)/python demo $(if $(BROKERS),--brokers '$(BROKERS)') $(if $(TOPIC),--topic '$(TOPIC)') $(if $(GROUP),--group '$(GROUP)')
+
+test: python ## Run every test
+	cargo test --workspace --locked
+	$(BIN)/python -m pytest -c python/pyproject.toml python/tests
+
+lint: python ## Check formatting, lints, types, and that what is generated is current
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo run --quiet --locked -p cursus-consumer --example generate -- --check
+	$(BIN)/ruff check $(PYTHON_FILES)
+	$(BIN)/ruff format --check $(PYTHON_FILES)
+	$(BIN)/mypy --config-file python/pyproject.toml python/cursus_consumer demo bench scripts
+	$(BIN)/python -m mypy.stubtest cursus_consumer._native
+	$(BIN)/python scripts/check_version.py
+
+bench: python ## Measure the engine and Python beside a bare loop that reads the same frames
+	cargo build --release --locked -p cursus-bench
+	$(BIN)/python bench/run.py
+
+generate: ## Write what is generated from the tables: settings, errors, statistics
+	cargo run --quiet --locked -p cursus-consumer --example generate
+
+python: $(VENV)/.ready ## Build the Python package and leave it installed in .venv
+	rm -rf $(WHEEL)
+	cd python && ../$(BIN)/maturin build --quiet --locked --release --out ../$(WHEEL)
+	$(BIN)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEEL)/*.whl
+
+# The tools are installed again only when their list changes.
+$(VENV)/.ready: python/requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
