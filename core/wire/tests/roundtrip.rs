@@ -309,6 +309,8 @@ proptest! {
         prop_assert_eq!(parsed.iter().collect::<Vec<_>>(), records.clone());
         prop_assert_eq!(parsed.bounds(), records.first().map(|first| (first.offset, records.last().unwrap().offset)));
 
+        prop_assert_eq!(parsed.largest(), records.iter().map(batch::encoded_length).max().unwrap_or(0));
+
         let inside = frame.as_ptr_range();
         for (i, record) in parsed.iter().enumerate() {
             for field in [record.producer_id, record.key, record.value, record.event_type, record.metadata] {

@@ -82,6 +82,7 @@ pub struct RecordBatch {
     idempotent: bool,
     /// Where each record begins. A frame has at most 16 MiB, so 32 bits do.
     index: Vec<u32>,
+    largest: usize,
 }
 
 impl RecordBatch {
@@ -124,6 +125,11 @@ impl RecordBatch {
     /// The number of records.
     pub fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// The size of the largest record as it lies in the frame, in bytes; 0 where there is none.
+    pub fn largest(&self) -> usize {
+        self.largest
     }
 
     /// Whether there are no records.

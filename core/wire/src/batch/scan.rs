@@ -86,7 +86,7 @@ pub(super) fn scan(frame: Bytes, rising: bool) -> Result<RecordBatch, CorruptBat
         return Err(cursor.corrupt(count_at, format!("the count is {count}, and there is room for {room} records")));
     };
     let mut index = Vec::with_capacity(count);
-    let mut least = 0;
+    let (mut least, mut largest) = (0, 0);
     for i in 0..count {
         let start = cursor.at;
         cursor
@@ -102,11 +102,12 @@ pub(super) fn scan(frame: Bytes, rising: bool) -> Result<RecordBatch, CorruptBat
             };
             least = next;
         }
+        largest = largest.max(cursor.at - start);
         index.push(start as u32);
     }
     if cursor.at != frame.len() {
         let left = frame.len() - cursor.at;
         return Err(cursor.corrupt(cursor.at, format!("{left} bytes follow the last record")));
     }
-    Ok(RecordBatch { topic, acks, partition, idempotent: idempotent != 0, index, frame })
+    Ok(RecordBatch { topic, acks, partition, idempotent: idempotent != 0, index, largest, frame })
 }
