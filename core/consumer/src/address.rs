@@ -20,7 +20,7 @@ impl Address {
 
     /// A broker that was configured without an advertised host calls itself `localhost`. Where the broker that said so was
     /// reached by another name, that name is the one to use.
-    pub(crate) fn as_seen_from(self, speaker: &Self) -> Self {
+    pub(crate) fn seen_from(self, speaker: &Self) -> Self {
         if self.is_loopback_name() && !speaker.is_loopback_name() {
             return Self::new(speaker.host.clone(), self.port);
         }
@@ -30,7 +30,11 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') { write!(f, "[{}]:{}", self.host, self.port) } else { write!(f, "{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -73,7 +77,20 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["", "host", ":1", "host:", "host:0", "host:65536", "host:+1", "::1:9000", "[::1:9000", "a b:1", "http://x:1", "h:-1"] {
+        for text in [
+            "",
+            "host",
+            ":1",
+            "host:",
+            "host:0",
+            "host:65536",
+            "host:+1",
+            "::1:9000",
+            "[::1:9000",
+            "a b:1",
+            "http://x:1",
+            "h:-1",
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text:?}");
         }
     }
@@ -81,9 +98,9 @@ mod tests {
     #[test]
     fn localhost_from_afar_is_the_speaker() {
         let at = |text: &str| text.parse::<Address>().unwrap();
-        assert_eq!(at("localhost:9001").as_seen_from(&at("broker:9000")), at("broker:9001"));
-        assert_eq!(at("127.0.0.1:9001").as_seen_from(&at("10.0.0.1:9000")), at("10.0.0.1:9001"));
-        assert_eq!(at("localhost:9001").as_seen_from(&at("127.0.0.1:9000")), at("localhost:9001"));
-        assert_eq!(at("other:9001").as_seen_from(&at("broker:9000")), at("other:9001"));
+        assert_eq!(at("localhost:9001").seen_from(&at("broker:9000")), at("broker:9001"));
+        assert_eq!(at("127.0.0.1:9001").seen_from(&at("10.0.0.1:9000")), at("10.0.0.1:9001"));
+        assert_eq!(at("localhost:9001").seen_from(&at("127.0.0.1:9000")), at("localhost:9001"));
+        assert_eq!(at("other:9001").seen_from(&at("broker:9000")), at("other:9001"));
     }
 }

@@ -109,7 +109,10 @@ impl Batch {
     /// All records, borrowed; nothing is copied or counted.
     pub fn iter(&self) -> impl Iterator<Item = RecordRef<'_>> {
         self.slices.iter().flat_map(|slice| {
-            slice.records.clone().map(|i| RecordRef { partition: &slice.partition, record: slice.frame.batch.record(i) })
+            slice
+                .records
+                .clone()
+                .map(|i| RecordRef { partition: &slice.partition, record: slice.frame.batch.record(i) })
         })
     }
 
@@ -221,7 +224,14 @@ impl Record {
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = self.fields();
-        write!(f, "Record({}@{}, key of {} bytes, value of {} bytes)", self.partition(), fields.offset, fields.key.len(), fields.value.len())
+        write!(
+            f,
+            "Record({}@{}, key of {} bytes, value of {} bytes)",
+            self.partition(),
+            fields.offset,
+            fields.key.len(),
+            fields.value.len()
+        )
     }
 }
 
@@ -235,7 +245,11 @@ pub(crate) mod tests {
         let values: Vec<(u64, String)> = offsets.into_iter().map(|offset| (offset, offset.to_string())).collect();
         let records: Vec<_> = values
             .iter()
-            .map(|(offset, value)| cursus_wire::Record { offset: *offset, value: value.as_bytes(), ..Default::default() })
+            .map(|(offset, value)| cursus_wire::Record {
+                offset: *offset,
+                value: value.as_bytes(),
+                ..Default::default()
+            })
             .collect();
         RecordBatch::parse(cursus_wire::batch::encode(topic, partition, "1", false, &records)).unwrap()
     }

@@ -42,7 +42,7 @@ impl Coordinator {
 
     async fn find(&self) -> Result<Address, CallError> {
         let (found, speaker) = self.links.ask_any(&FindCoordinator { group: self.group.clone() }).await?;
-        let address = Address::new(found.host, found.port).as_seen_from(&speaker);
+        let address = Address::new(found.host, found.port).seen_from(&speaker);
         self.set(Some(address.clone()));
         Ok(address)
     }
@@ -72,7 +72,7 @@ impl Coordinator {
                 Err(CallError::Refused(error)) => match error.meaning() {
                     Meaning::NotCoordinator(hint) => {
                         last = error.to_string();
-                        let hint = hint.map(|(host, port)| Address::new(host, port).as_seen_from(&address));
+                        let hint = hint.map(|(host, port)| Address::new(host, port).seen_from(&address));
                         // Being sent to where we already are is not progress: ask anew.
                         self.set(hint.filter(|hint| *hint != address));
                     }

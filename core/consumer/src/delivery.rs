@@ -215,19 +215,27 @@ impl Delivery {
     }
 
     /// Bare offsets as claims under the current fences.
-    pub(crate) fn claim_offsets(&self, offsets: &BTreeMap<TopicPartition, u64>) -> Result<BTreeMap<TopicPartition, (Fence, u64)>> {
+    pub(crate) fn claim_offsets(
+        &self,
+        offsets: &BTreeMap<TopicPartition, u64>,
+    ) -> Result<BTreeMap<TopicPartition, (Fence, u64)>> {
         let inner = self.lock();
         inner.usable()?;
         let mut claims = BTreeMap::new();
         for (partition, offset) in offsets {
             let Some(owned) = inner.partitions.get(partition) else {
                 let stale = offsets.keys().filter(|p| !inner.partitions.contains_key(*p)).cloned().collect::<Vec<_>>();
-                let message = format!("{} can't be committed: not assigned to this consumer now. It owns {}", listed(&stale), listed(inner.partitions.keys()));
+                let message = format!(
+                    "{} can't be committed: not assigned to this consumer now. It owns {}",
+                    listed(&stale),
+                    listed(inner.partitions.keys())
+                );
                 let owned = offsets.keys().filter(|p| inner.partitions.contains_key(*p)).cloned().collect();
                 return Err(Error::rebalancing(message, stale, owned));
             };
             if *offset > owned.position {
-                let message = format!("{partition} can't be committed at {offset}: it was read only up to {}", owned.position);
+                let message =
+                    format!("{partition} can't be committed at {offset}: it was read only up to {}", owned.position);
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
             claims.insert(partition.clone(), (owned.fence, *offset));
@@ -241,7 +249,8 @@ impl Delivery {
         inner.usable()?;
         if !inner.revoked.is_empty() || inner.state == State::Rebalancing {
             let stale: Vec<_> = inner.revoked.iter().cloned().collect();
-            let message = format!("nothing was committed: a rebalance ended the assignment of {}. Poll to go on", listed(&stale));
+            let message =
+                format!("nothing was committed: a rebalance ended the assignment of {}. Poll to go on", listed(&stale));
             return Err(Error::rebalancing(message, stale, Vec::new()));
         }
         Ok(inner
@@ -379,7 +388,9 @@ impl Delivery {
     /// What is proven processed and not committed yet, as claims for an automatic commit.
     pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, (Fence, u64)> {
         let inner = self.lock();
-        let claim = |(partition, owned): (&TopicPartition, &Owned)| Some((partition.clone(), (owned.fence, owned.uncommitted()?)));
+        let claim = |(partition, owned): (&TopicPartition, &Owned)| {
+            Some((partition.clone(), (owned.fence, owned.uncommitted()?)))
+        };
         inner.partitions.iter().filter_map(claim).collect()
     }
 
@@ -417,7 +428,8 @@ impl Delivery {
             }
         };
         if let Some(waiting) = waiting {
-            if WaitingRoom { delivery: self, estimate, waiting }.granted().await.is_err() {
+            let queued = WaitingRoom { delivery: self, estimate, waiting };
+            if queued.granted().await.is_err() {
                 // The queue was sealed: the reader is about to be cancelled, and what it pushes is refused.
                 return Room { delivery: Arc::clone(self), reserved: 0 };
             }
@@ -427,7 +439,13 @@ impl Delivery {
 
     /// Appends what a reader fetched. Records below the position are dropped, whoever sent them. Returns the next offset
     /// to fetch.
-    pub(crate) fn push(&self, partition: &TopicPartition, fence: Fence, batch: RecordBatch, room: Room) -> Result<u64, Stale> {
+    pub(crate) fn push(
+        &self,
+        partition: &TopicPartition,
+        fence: Fence,
+        batch: RecordBatch,
+        room: Room,
+    ) -> Result<u64, Stale> {
         let mut inner = self.lock();
         // The reservation becomes the real size under the same lock.
         inner.reserved -= room.disarm();
@@ -463,7 +481,10 @@ impl Inner {
 
     fn tell_revoked(&mut self) -> Error {
         let stale: Vec<_> = std::mem::take(&mut self.revoked).into_iter().collect();
-        let message = format!("a rebalance ended the assignment of {}: what was read from there can't be committed any more. Poll to go on", listed(&stale));
+        let message = format!(
+            "a rebalance ended the assignment of {}: what was read from there can't be committed any more. Poll to go on",
+            listed(&stale)
+        );
         Error::rebalancing(message, stale, self.partitions.keys().cloned().collect())
     }
 
@@ -476,7 +497,9 @@ impl Inner {
     }
 
     fn check_claims(&self, claims: &BTreeMap<TopicPartition, (Fence, u64)>) -> Result<()> {
-        let current = |partition: &TopicPartition, fence| self.partitions.get(partition).is_some_and(|owned| owned.fence == fence);
+        let current = |partition: &TopicPartition, fence| {
+            self.partitions.get(partition).is_some_and(|owned| owned.fence == fence)
+        };
         let (mut stale, mut owned) = (Vec::new(), Vec::new());
         for (partition, (fence, _)) in claims {
             if current(partition, *fence) { owned.push(partition.clone()) } else { stale.push(partition.clone()) }
@@ -517,7 +540,13 @@ impl Inner {
         slices
     }
 
-    fn push(&mut self, partition: &TopicPartition, fence: Fence, batch: RecordBatch, held: &Arc<AtomicU64>) -> Result<(u64, bool), Stale> {
+    fn push(
+        &mut self,
+        partition: &TopicPartition,
+        fence: Fence,
+        batch: RecordBatch,
+        held: &Arc<AtomicU64>,
+    ) -> Result<(u64, bool), Stale> {
         if matches!(self.state, State::Closing | State::Closed) {
             return Err(Stale);
         }
@@ -532,7 +561,12 @@ impl Inner {
         self.counts.skipped += (last + 1 - owned.fetched) - records.len() as u64;
         owned.fetched = last + 1;
         let next = owned.fetched;
-        let slice = Slice { partition: partition.clone(), fence, frame: Arc::new(Frame::new(batch, Arc::clone(held))), records };
+        let slice = Slice {
+            partition: partition.clone(),
+            fence,
+            frame: Arc::new(Frame::new(batch, Arc::clone(held))),
+            records,
+        };
         let bytes = share(&slice);
         owned.buffered += bytes;
         self.buffered += bytes;

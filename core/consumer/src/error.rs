@@ -122,7 +122,11 @@ impl Error {
     }
 
     /// A rebalancing error over the partitions whose fence ended, and those still owned.
-    pub(crate) fn rebalancing(message: impl Into<String>, stale: Vec<TopicPartition>, owned: Vec<TopicPartition>) -> Self {
+    pub(crate) fn rebalancing(
+        message: impl Into<String>,
+        stale: Vec<TopicPartition>,
+        owned: Vec<TopicPartition>,
+    ) -> Self {
         Self(Arc::new(Inner { kind: ErrorKind::Rebalancing, message: message.into(), broker: None, stale, owned }))
     }
 
@@ -203,7 +207,26 @@ mod tests {
     #[test]
     fn the_numbers_of_old_stay_what_they_were() {
         // Programs store them. A new error is added at the end; nothing here ever changes.
-        let known = [(1, "ERR_INVALID_SETTING"), (2, "ERR_INVALID_ARGUMENT"), (3, "ERR_INVALID_STATE"), (4, "ERR_CLOSED"), (5, "ERR_REBALANCING"), (6, "ERR_TIMED_OUT"), (7, "ERR_COMMIT_OUTCOME_UNKNOWN"), (8, "ERR_OFFSET_REGRESSION"), (9, "ERR_UNREACHABLE"), (10, "ERR_UNKNOWN_TOPIC"), (11, "ERR_GROUP_TOPIC_MISMATCH"), (12, "ERR_AUTHENTICATION"), (13, "ERR_AUTHORIZATION"), (14, "ERR_RECORD_TOO_LARGE"), (15, "ERR_BROKER"), (16, "ERR_PROTOCOL"), (17, "ERR_FORKED"), (18, "ERR_INTERNAL")];
+        let known = [
+            (1, "ERR_INVALID_SETTING"),
+            (2, "ERR_INVALID_ARGUMENT"),
+            (3, "ERR_INVALID_STATE"),
+            (4, "ERR_CLOSED"),
+            (5, "ERR_REBALANCING"),
+            (6, "ERR_TIMED_OUT"),
+            (7, "ERR_COMMIT_OUTCOME_UNKNOWN"),
+            (8, "ERR_OFFSET_REGRESSION"),
+            (9, "ERR_UNREACHABLE"),
+            (10, "ERR_UNKNOWN_TOPIC"),
+            (11, "ERR_GROUP_TOPIC_MISMATCH"),
+            (12, "ERR_AUTHENTICATION"),
+            (13, "ERR_AUTHORIZATION"),
+            (14, "ERR_RECORD_TOO_LARGE"),
+            (15, "ERR_BROKER"),
+            (16, "ERR_PROTOCOL"),
+            (17, "ERR_FORKED"),
+            (18, "ERR_INTERNAL"),
+        ];
         for (number, name) in known {
             assert!(ERRORS.iter().any(|row| row.number == number && row.name == name), "{number} {name}");
         }

@@ -41,6 +41,18 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A connection was lost with requests open, or couldn't be made.
+    pub(crate) fn reconnect(&self) {
+        self.facts().reconnects += 1;
+    }
+
+    /// A reply couldn't be decoded, which ends its connection.
+    pub(crate) fn corrupt_frame(&self) {
+        let mut facts = self.facts();
+        facts.corrupt_frames += 1;
+        facts.reconnects += 1;
+    }
+
     /// Something fails. How long is counted from the first time; the log has a line per change, not per attempt.
     pub(crate) fn trouble(&self, part: Part, why: &str) {
         let mut facts = self.facts();

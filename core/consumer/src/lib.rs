@@ -1,1 +1,56 @@
-//! todo
+//! A consumer for the Cursus message broker.
+//!
+//! ```no_run
+//! # async fn example() -> cursus_consumer::Result<()> {
+//! use std::time::Duration;
+//! use cursus_consumer::{Consumer, Environment, Settings};
+//!
+//! let settings = Settings::from_values([
+//!     ("brokers", "127.0.0.1:9000".into()),
+//!     ("topic", "orders".into()),
+//!     ("group_id", "billing".into()),
+//! ])?;
+//! let consumer = Consumer::new(settings, Environment::current());
+//! let batch = consumer.poll(Some(Duration::from_secs(1))).await?;
+//! for record in batch.iter() {
+//!     println!("{}@{}: {} bytes", record.partition, record.offset, record.value.len());
+//! }
+//! consumer.commit(&batch, None).await?;
+//! consumer.close(None).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The way of a record: a [`link`](link) reads a frame off its socket, `cursus-wire` checks and indexes it, the partition's
+//! [`reader`](reader) pushes it into the [`delivery`](delivery), where [`Consumer::poll`] takes it. The [`engine`](engine)
+//! decides who reads what; the [`membership`](membership) machine decides when that changes.
+#![forbid(unsafe_code)]
+#![allow(rustdoc::private_intra_doc_links)]
+
+mod address;
+mod backoff;
+mod batch;
+mod consumer;
+mod coordinator;
+mod delivery;
+mod engine;
+pub mod error;
+mod health;
+mod link;
+mod links;
+mod membership;
+mod reader;
+pub mod settings;
+mod shared;
+pub mod statistics;
+mod types;
+
+pub use batch::{Batch, Record, RecordRef};
+pub use consumer::{Commit, Consumer, Iteration};
+pub use error::{Error, ErrorKind, Result};
+pub use settings::{Settings, Value};
+pub use shared::Environment;
+pub use statistics::{PartitionStatistics, Statistics};
+pub use types::{State, TopicPartition};
+
+pub use cursus_wire::{BrokerError, ErrorClass, Topic};

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::address::Address;
+use crate::health::Health;
 
 /// Why a request got no reply that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,14 +44,8 @@ pub(crate) struct LinkContext {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
-    /// Called once for every connection that is lost with requests open, or can't be made.
-    pub(crate) on_lost: Box<dyn Fn(&Address, &str) + Send + Sync>,
-    /// Called once for every reply that can't be decoded.
-    pub(crate) on_corrupt: Box<dyn Fn(&Address, &str) + Send + Sync>,
+    pub(crate) health: Arc<Health>,
 }
-
-/// The feature that puts class and retryable into errors.
-const STRUCTURED_ERRORS: &str = "structured_errors_v1";
 
 struct Call {
     frame: Bytes,
@@ -69,7 +64,10 @@ pub(crate) struct Link {
 
 impl Link {
     /// A link and the task that drives it. It connects at once; requests made before that wait.
-    pub(crate) fn open(address: Address, context: Arc<LinkContext>) -> (Self, impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn open(
+        address: Address,
+        context: Arc<LinkContext>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (calls, incoming) = mpsc::unbounded_channel();
         let link = Self { address: address.clone(), calls, dead: Arc::default(), context: Arc::clone(&context) };
         let dead = Arc::clone(&link.dead);
@@ -97,7 +95,7 @@ impl Link {
             nonsense => {
                 self.dead.store(true, Ordering::Release);
                 let problem = format!("{}: {nonsense}", self.address);
-                (self.context.on_corrupt)(&self.address, &problem);
+                self.context.health.corrupt_frame();
                 CallError::Corrupt(problem)
             }
         })
@@ -113,7 +111,12 @@ impl Link {
     }
 }
 
-async fn drive(address: Address, context: Arc<LinkContext>, mut calls: mpsc::UnboundedReceiver<Call>, dead: Arc<AtomicBool>) {
+async fn drive(
+    address: Address,
+    context: Arc<LinkContext>,
+    mut calls: mpsc::UnboundedReceiver<Call>,
+    dead: Arc<AtomicBool>,
+) {
     let mut pending = VecDeque::new();
     let end = match connect(&address, &context).await {
         Ok(mut connection) => exchange(&mut connection, &mut calls, &mut pending, &dead).await,
@@ -128,7 +131,7 @@ async fn drive(address: Address, context: Arc<LinkContext>, mut calls: mpsc::Unb
     }
     // Every reply that is missing now may have been carried out; an idle connection that the broker closed lost nothing.
     if !pending.is_empty() {
-        (context.on_lost)(&address, &why);
+        context.health.reconnect();
     }
     for call in pending {
         let _ = call.answer.send(Err(CallError::Lost(why.clone())));
@@ -230,9 +233,8 @@ async fn connect(address: &Address, context: &LinkContext) -> Result<Connection,
 }
 
 async fn open(address: std::net::SocketAddr, context: &LinkContext) -> Result<Connection, String> {
-    let connected = || async {
-        context.network.connect(address).await.map(Connection::new).map_err(|error| describe(&error))
-    };
+    let connected =
+        || async { context.network.connect(address).await.map(Connection::new).map_err(|error| describe(&error)) };
     let mut connection = connected().await?;
     match connection.negotiate().await {
         Ok(true) => Ok(connection),
@@ -261,7 +263,7 @@ impl Connection {
 
     /// Asks for structured errors. False where the broker refuses to talk about it.
     async fn negotiate(&mut self) -> io::Result<bool> {
-        let request = Negotiate { version: 1, features: Some(vec![STRUCTURED_ERRORS.to_owned()]), require_features: None };
+        let request = Negotiate::structured_errors();
         let frame = request.frame().map_err(io::Error::other)?;
         self.socket.write_all(&frame).await?;
         let body = self.read_frame().await?;
@@ -283,7 +285,8 @@ impl Connection {
                 continue;
             }
             if let Some(header) = self.staged.first_chunk::<{ frame::HEADER }>() {
-                let length = frame::body_length(*header).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                let length =
+                    frame::body_length(*header).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 debug_assert!(length <= MAX_BODY);
                 self.staged.advance(frame::HEADER);
                 let mut body = BytesMut::with_capacity(length);

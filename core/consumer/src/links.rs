@@ -81,7 +81,8 @@ impl Links {
         let places = self.max_reading.max(1);
         let place = partition.partition as usize % places;
         let key = (address.clone(), place);
-        let reusable = pool.reading.get(&key).is_some_and(|(link, served)| !link.is_dead() && !served.contains(partition));
+        let reusable =
+            pool.reading.get(&key).is_some_and(|(link, served)| !link.is_dead() && !served.contains(partition));
         if !reusable {
             let link = self.open(address.clone());
             pool.reading.insert(key.clone(), (link, BTreeSet::new()));

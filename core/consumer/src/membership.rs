@@ -43,9 +43,14 @@ pub(crate) enum Event {
     /// It is time for a heartbeat.
     HeartbeatDue,
     /// A heartbeat or commit of `generation` was answered.
-    Alive { generation: u64 },
+    Alive {
+        generation: u64,
+    },
     /// A heartbeat or commit of `generation` failed.
-    Fenced { generation: u64, failure: Failure },
+    Fenced {
+        generation: u64,
+        failure: Failure,
+    },
     /// The application closes, and what it had to commit is committed.
     Close,
     Left,
@@ -57,14 +62,29 @@ pub(crate) enum Action {
     /// Check that the topic exists.
     Locate,
     /// JOIN_GROUP: afresh, or to resume a membership.
-    Join { resume: Option<(Member, u64)> },
-    Sync { member: Member, generation: u64 },
-    Heartbeat { member: Member, generation: u64 },
-    Leave { member: Member, generation: u64 },
+    Join {
+        resume: Option<(Member, u64)>,
+    },
+    Sync {
+        member: Member,
+        generation: u64,
+    },
+    Heartbeat {
+        member: Member,
+        generation: u64,
+    },
+    Leave {
+        member: Member,
+        generation: u64,
+    },
     /// End all fences at once, stop what runs under them, then say [`Event::Stopped`].
     EndFences,
     /// Find out where to read on for these partitions, then say [`Event::Prepared`].
-    Prepare { member: Member, generation: u64, partitions: Vec<u32> },
+    Prepare {
+        member: Member,
+        generation: u64,
+        partitions: Vec<u32>,
+    },
     /// Give the prepared assignment new fences and read it.
     Install,
     /// Look up committed offsets again, without touching fences or positions.
@@ -165,7 +185,8 @@ impl Membership {
 
     /// Whether heartbeats are due at all.
     pub(crate) fn is_member(&self) -> bool {
-        self.identity.is_some() && matches!(self.phase, Phase::Syncing | Phase::Stopping | Phase::Preparing | Phase::Stable)
+        self.identity.is_some()
+            && matches!(self.phase, Phase::Syncing | Phase::Stopping | Phase::Preparing | Phase::Stable)
     }
 
     /// The error behind [`Action::Fail`].
@@ -182,13 +203,17 @@ impl Membership {
             Event::Joined(assignment) if matches!(self.phase, Phase::Joining | Phase::Resuming) && !self.pausing => {
                 self.joined(assignment, &mut actions);
             }
-            Event::Synced(assignment) if self.phase == Phase::Syncing && !self.pausing => self.synced(assignment, &mut actions),
+            Event::Synced(assignment) if self.phase == Phase::Syncing && !self.pausing => {
+                self.synced(assignment, &mut actions);
+            }
             Event::Prepared if self.phase == Phase::Preparing && !self.pausing => {
                 self.phase = Phase::Stable;
                 self.fences = true;
                 actions.extend([Action::Progress, Action::Install]);
             }
-            Event::Failed(failure) if !self.pausing && !matches!(self.phase, Phase::New | Phase::Stable | Phase::Over) => {
+            Event::Failed(failure)
+                if !self.pausing && !matches!(self.phase, Phase::New | Phase::Stable | Phase::Over) =>
+            {
                 self.failed(failure, &mut actions);
             }
             Event::Stopped => {

@@ -88,7 +88,11 @@ impl Reader {
             };
             if batch.topic() != self.partition.topic.as_str() || batch.partition() != self.partition.partition {
                 let (topic, partition) = (batch.topic(), batch.partition());
-                return End::Lost(format!("{}: asked for {}, got records of {topic:?}-{partition}", self.link.address(), self.partition));
+                return End::Lost(format!(
+                    "{}: asked for {}, got records of {topic:?}-{partition}",
+                    self.link.address(),
+                    self.partition
+                ));
             }
             if let Some(on_answer) = on_answer.take() {
                 on_answer();
@@ -143,7 +147,7 @@ impl Sizing {
         if batch.is_empty() {
             return;
         }
-        self.record_bytes = (batch.largest_record() as u64).max(self.record_bytes - self.record_bytes / 8).max(1);
+        self.record_bytes = (batch.largest() as u64).max(self.record_bytes - self.record_bytes / 8).max(1);
         self.aim(self.next.saturating_mul(4));
     }
 
@@ -174,7 +178,8 @@ mod tests {
 
     fn frame_of(record_size: usize, count: u64) -> RecordBatch {
         let value = vec![0; record_size];
-        let records: Vec<_> = (0..count).map(|offset| cursus_wire::Record { offset, value: &value, ..Default::default() }).collect();
+        let records: Vec<_> =
+            (0..count).map(|offset| cursus_wire::Record { offset, value: &value, ..Default::default() }).collect();
         RecordBatch::parse(cursus_wire::batch::encode("t", 0, "1", false, &records)).unwrap()
     }
 

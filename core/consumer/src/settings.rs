@@ -185,12 +185,12 @@ macro_rules! settings {
             pub fn from_values<N: AsRef<str>>(values: impl IntoIterator<Item = (N, Value)>) -> Result<Self> {
                 let mut given = given(values)?;
                 $(
-                    let row = row(stringify!($name));
+                    let entry = row(stringify!($name));
                     let value = match given.remove(stringify!($name)) {
                         Some(value) => value,
-                        None => Value::Text(row.default.ok_or_else(|| missing(row))?.to_owned()),
+                        None => Value::Text(entry.default.ok_or_else(|| missing(entry))?.to_owned()),
                     };
-                    let $name = <$type as Field>::from_value(row, value)?;
+                    let $name = <$type as Field>::from_value(entry, value)?;
                 )*
                 let settings = Self { $($name,)* };
                 settings.check()?;
@@ -205,11 +205,16 @@ fn row(name: &str) -> &'static Setting {
 }
 
 fn missing(row: &'static Setting) -> Error {
-    Error::new(ErrorKind::InvalidSetting, format!("{} must be given: {}", row.name, row.doc.trim().lines().next().unwrap_or("")))
+    Error::new(
+        ErrorKind::InvalidSetting,
+        format!("{} must be given: {}", row.name, row.doc.trim().lines().next().unwrap_or("")),
+    )
 }
 
 /// The values by name, each name once and in the table.
-fn given<N: AsRef<str>>(values: impl IntoIterator<Item = (N, Value)>) -> Result<std::collections::BTreeMap<String, Value>> {
+fn given<N: AsRef<str>>(
+    values: impl IntoIterator<Item = (N, Value)>,
+) -> Result<std::collections::BTreeMap<String, Value>> {
     let mut given = std::collections::BTreeMap::new();
     for (name, value) in values {
         let name = name.as_ref();
@@ -247,7 +252,12 @@ fn nearest(typed: &str) -> Option<&'static str> {
         return None;
     }
     let typed = typed.to_lowercase().replace(['-', '.'], "_");
-    SETTINGS.iter().map(|row| (distance(&typed, row.name), row.name)).min().filter(|(d, _)| *d <= 3).map(|(_, name)| name)
+    SETTINGS
+        .iter()
+        .map(|row| (distance(&typed, row.name), row.name))
+        .min()
+        .filter(|(d, _)| *d <= 3)
+        .map(|(_, name)| name)
 }
 
 settings! {
@@ -310,10 +320,15 @@ impl Settings {
         name("group_id", Group::new(&self.group_id).map(drop))?;
         name("consumer_id", Member::new(&self.consumer_id).map(drop))?;
         if self.topic.contains(['*', '?']) {
-            return contradiction(format!("topic={:?} is a pattern, and a group can't join one: name the topic", self.topic));
+            return contradiction(format!(
+                "topic={:?} is a pattern, and a group can't join one: name the topic",
+                self.topic
+            ));
         }
         if self.consumer_id.len() > 200 {
-            return contradiction("consumer_id is longer than 200 bytes, which leaves no room for its suffixes".to_owned());
+            return contradiction(
+                "consumer_id is longer than 200 bytes, which leaves no room for its suffixes".to_owned(),
+            );
         }
         if self.heartbeat_interval_ms.saturating_mul(3) > self.expected_session_timeout_ms {
             return contradiction(format!(
@@ -349,7 +364,8 @@ mod tests {
     use super::*;
 
     fn with(more: &[(&str, Value)]) -> Result<Settings> {
-        let base = [("brokers", Value::from("127.0.0.1:9000")), ("topic", "orders".into()), ("group_id", "billing".into())];
+        let base =
+            [("brokers", Value::from("127.0.0.1:9000")), ("topic", "orders".into()), ("group_id", "billing".into())];
         let base = base.into_iter().filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
         Settings::from_values(base.chain(more.iter().cloned()))
     }

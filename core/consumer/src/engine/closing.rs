@@ -7,9 +7,9 @@ use tokio::time::{Instant, timeout};
 use crate::membership::Event;
 use crate::types::State;
 
+use super::Engine;
 use super::commits::Pending;
 use super::session::Session;
-use super::Engine;
 
 /// How long a consumer that failed may take to leave its group.
 pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(2);
@@ -78,7 +78,10 @@ impl Engine {
         let shared = std::sync::Arc::clone(&self.common.shared);
         for session in &self.sessions {
             if let (false, Some((member, _))) = (session.over, session.machine.identity()) {
-                let note = format!("leaving group {}: the coordinator did not answer; member {member} stays until it expires", session.group);
+                let note = format!(
+                    "leaving group {}: the coordinator did not answer; member {member} stays until it expires",
+                    session.group
+                );
                 shared.health.facts().given_up.push(note);
             }
         }

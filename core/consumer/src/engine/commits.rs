@@ -21,12 +21,16 @@ pub(crate) struct Pending {
     /// It was on its way at least once, so its outcome may be unknown.
     sent: bool,
     /// It was refused together with others: it goes by itself, so that it can't sink them or be sunk.
-    pub(super) alone: bool,
+    alone: bool,
 }
 
 impl Pending {
     pub(super) fn new(claims: Claims, deadline: Option<Instant>, answer: Option<oneshot::Sender<Result<()>>>) -> Self {
         Self { claims, deadline, answer, sent: false, alone: false }
+    }
+
+    pub(super) fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 
     pub(super) fn end(mut self, result: Result<()>) {
@@ -39,9 +43,17 @@ impl Pending {
     pub(super) fn expire(self) {
         let partitions = listed(self.claims.keys());
         let error = if self.sent {
-            Error::new(ErrorKind::CommitOutcomeUnknown, format!("the commit of {partitions} was sent and not answered in time: it may or may not count"))
+            Error::new(
+                ErrorKind::CommitOutcomeUnknown,
+                format!("the commit of {partitions} was sent and not answered in time: it may or may not count"),
+            )
         } else {
-            Error::new(ErrorKind::TimedOut, format!("the commit of {partitions} could not be sent in time: it was withdrawn, and nothing was committed"))
+            Error::new(
+                ErrorKind::TimedOut,
+                format!(
+                    "the commit of {partitions} could not be sent in time: it was withdrawn, and nothing was committed"
+                ),
+            )
         };
         self.end(Err(error));
     }
@@ -65,7 +77,10 @@ impl Commits {
     /// The highest offset that is committed for a partition once everything accepted so far is.
     pub(super) fn floor(&self, partition: &TopicPartition, fence: Fence) -> Option<u64> {
         let all = self.waiting.iter().chain(&self.in_flight);
-        all.filter_map(|pending| pending.claims.get(partition)).filter(|(f, _)| *f == fence).map(|(_, offset)| *offset).max()
+        all.filter_map(|pending| pending.claims.get(partition))
+            .filter(|(f, _)| *f == fence)
+            .map(|(_, offset)| *offset)
+            .max()
     }
 
     /// Takes what goes into the next request, merged: the highest offset of each partition.

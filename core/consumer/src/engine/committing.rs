@@ -37,7 +37,9 @@ impl Session {
     pub(crate) fn auto_commit(&mut self) {
         let delivery = Arc::clone(&self.common.shared.delivery);
         let mut claims = delivery.uncommitted();
-        claims.retain(|partition, (fence, offset)| self.commits.floor(partition, *fence).is_none_or(|floor| floor < *offset));
+        claims.retain(|partition, (fence, offset)| {
+            self.commits.floor(partition, *fence).is_none_or(|floor| floor < *offset)
+        });
         if !claims.is_empty() {
             self.commits.waiting.push_back(Pending::new(claims, None, None));
             self.send_commits();
@@ -52,11 +54,15 @@ impl Session {
             let committed = delivery.partition(partition).and_then(|owned| owned.committed);
             let floor = committed.max(self.commits.floor(partition, *fence));
             if let Some(floor) = floor.filter(|floor| offset < floor) {
-                let message = format!("{partition} is committed up to {floor}: committing {offset} would be a step back. Nothing was changed");
+                let message = format!(
+                    "{partition} is committed up to {floor}: committing {offset} would be a step back. Nothing was changed"
+                );
                 return Err(Error::new(ErrorKind::OffsetRegression, message));
             }
         }
-        claims.retain(|partition, (_, offset)| delivery.partition(partition).and_then(|owned| owned.committed) != Some(*offset));
+        claims.retain(|partition, (_, offset)| {
+            delivery.partition(partition).and_then(|owned| owned.committed) != Some(*offset)
+        });
         Ok(claims)
     }
 
@@ -67,7 +73,11 @@ impl Session {
         }
         // The last look before a byte is sent.
         self.refuse_stale_commits();
-        let Some((member, generation)) = self.machine.identity().map(|(member, generation)| (member.clone(), generation)) else { return };
+        let Some((member, generation)) =
+            self.machine.identity().map(|(member, generation)| (member.clone(), generation))
+        else {
+            return;
+        };
         let Some(claims) = self.commits.take_next() else { return };
         self.commits.open = true;
         let request = BatchCommit {
@@ -115,27 +125,38 @@ impl Session {
             Err(CallError::Refused(error)) => match error.meaning() {
                 meaning if is_passing(&meaning) => self.commit_later(sent),
                 Meaning::OffsetRegression if sent.len() > 1 => {
-                    let alone = sent.into_iter().map(|pending| Pending { alone: true, ..pending });
-                    self.commits.put_back(alone.collect());
+                    self.commits.put_back(sent.into_iter().map(Pending::alone).collect());
                 }
                 Meaning::OffsetRegression => {
                     // Somebody else committed further than we knew.
                     for pending in sent {
-                        let message = format!("the group is further than this commit of {}: {error}. Nothing was changed", listed(pending.claims.keys()));
+                        let message = format!(
+                            "the group is further than this commit of {}: {error}. Nothing was changed",
+                            listed(pending.claims.keys())
+                        );
                         pending.end(Err(Error::from_broker(ErrorKind::OffsetRegression, message, error.clone())));
                     }
                     self.refresh_committed();
                 }
-                Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::GroupNotFound | Meaning::NotOwner => {
+                Meaning::GenerationMismatch { .. }
+                | Meaning::MemberNotFound
+                | Meaning::GroupNotFound
+                | Meaning::NotOwner => {
                     let not_owner = error.meaning() == Meaning::NotOwner;
                     for pending in sent {
                         let stale = pending.claims.keys().cloned().collect::<Vec<_>>();
-                        let message = format!("nothing was committed: the group no longer counts {} as this member's. Poll to go on", listed(&stale));
+                        let message = format!(
+                            "nothing was committed: the group no longer counts {} as this member's. Poll to go on",
+                            listed(&stale)
+                        );
                         pending.end(Err(Error::rebalancing(message, stale, Vec::new())));
                     }
                     if not_owner {
                         // Our picture of the assignment is wrong: the group's own is asked for.
-                        self.feed(Event::Fenced { generation, failure: Failure::GenerationMismatch { current: generation } });
+                        self.feed(Event::Fenced {
+                            generation,
+                            failure: Failure::GenerationMismatch { current: generation },
+                        });
                     } else {
                         self.fenced(generation, CallError::Refused(error));
                     }
@@ -148,7 +169,8 @@ impl Session {
                     };
                     self.common.shared.health.trouble(Part::Coordinator, &error.to_string());
                     for pending in sent {
-                        let message = format!("the broker refuses the commit of {}: {error}", listed(pending.claims.keys()));
+                        let message =
+                            format!("the broker refuses the commit of {}: {error}", listed(pending.claims.keys()));
                         pending.end(Err(Error::from_broker(kind, message, error.clone())));
                     }
                 }

@@ -42,7 +42,11 @@ pub(crate) enum Message {
     /// Begin to join.
     Start,
     /// Commit these offsets; answered when it is done, refused or over.
-    Commit { claims: BTreeMap<TopicPartition, (Fence, u64)>, deadline: Option<Instant>, answer: oneshot::Sender<Result<()>> },
+    Commit {
+        claims: BTreeMap<TopicPartition, (Fence, u64)>,
+        deadline: Option<Instant>,
+        answer: oneshot::Sender<Result<()>>,
+    },
     /// Look up what is committed for a partition.
     Committed { partition: TopicPartition, answer: oneshot::Sender<Result<Option<u64>>> },
     /// Flush, leave, end, by this time.
@@ -107,17 +111,11 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(shared: Arc<Shared>, messages: mpsc::UnboundedReceiver<Message>) -> Self {
         let settings = &shared.settings;
-        let (lost, corrupt) = (Arc::clone(&shared.health), Arc::clone(&shared.health));
         let context = LinkContext {
             network: Arc::clone(&shared.environment.network),
             connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
             request_timeout: settings.request_timeout(),
-            on_lost: Box::new(move |_, _| lost.facts().reconnects += 1),
-            on_corrupt: Box::new(move |_, _| {
-                let mut facts = corrupt.facts();
-                facts.corrupt_frames += 1;
-                facts.reconnects += 1;
-            }),
+            health: Arc::clone(&shared.health),
         };
         let (tasks, cancelled) = (TaskTracker::new(), CancellationToken::new());
         let links = Arc::new(Links::new(

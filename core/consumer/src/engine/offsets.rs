@@ -102,15 +102,24 @@ async fn fetch(coordinator: &Coordinator, topic: &Topic, group: &Group, partitio
 impl Session {
     /// Looks up again what is committed, after a membership was resumed. Positions stay where they are.
     pub(super) fn refresh_committed(&mut self) {
-        let owned: Vec<(TopicPartition, Fence)> =
-            self.common.shared.delivery.partitions().into_iter().map(|(partition, owned)| (partition, owned.fence)).collect();
+        let owned: Vec<(TopicPartition, Fence)> = self
+            .common
+            .shared
+            .delivery
+            .partitions()
+            .into_iter()
+            .map(|(partition, owned)| (partition, owned.fence))
+            .collect();
         let (coordinator, topic, group) = (Arc::clone(&self.coordinator), self.topic.clone(), self.group.clone());
         self.run(async move {
-            let fetched = join_all(owned.into_iter().map(|(partition, fence)| {
-                let (coordinator, topic, group) = (&coordinator, &topic, &group);
-                async move { Some((fetch(coordinator, topic, group, partition.partition).await.ok()?, partition, fence)) }
-            }))
-            .await;
+            let fetched =
+                join_all(owned.into_iter().map(|(partition, fence)| {
+                    let (coordinator, topic, group) = (&coordinator, &topic, &group);
+                    async move {
+                        Some((fetch(coordinator, topic, group, partition.partition).await.ok()?, partition, fence))
+                    }
+                }))
+                .await;
             // One that failed stays as it was known; the membership notices a lost coordinator by itself.
             let known = fetched.into_iter().flatten().filter(|(offset, _, _)| *offset > 0);
             Outcome::Refreshed(known.map(|(offset, partition, fence)| (partition, (fence, offset))).collect())
@@ -118,15 +127,23 @@ impl Session {
     }
 
     /// Asks the coordinator what is committed for any partition, on the application's behalf.
-    pub(super) fn look_up_committed(&mut self, partition: TopicPartition, answer: oneshot::Sender<Result<Option<u64>>>) {
+    pub(super) fn look_up_committed(
+        &mut self,
+        partition: TopicPartition,
+        answer: oneshot::Sender<Result<Option<u64>>>,
+    ) {
         let (coordinator, topic, group) = (Arc::clone(&self.coordinator), self.topic.clone(), self.group.clone());
         self.run(async move {
             let result = match fetch(&coordinator, &topic, &group, partition.partition).await {
                 Ok(offset) => Ok((offset > 0).then_some(offset)),
-                Err(CallError::Refused(error)) => {
-                    Err(Error::from_broker(ErrorKind::Broker, format!("the committed offset of {partition} can't be read: {error}"), error))
+                Err(CallError::Refused(error)) => Err(Error::from_broker(
+                    ErrorKind::Broker,
+                    format!("the committed offset of {partition} can't be read: {error}"),
+                    error,
+                )),
+                Err(error) => {
+                    Err(Error::new(ErrorKind::Unreachable, format!("the coordinator can't be asked: {error}")))
                 }
-                Err(error) => Err(Error::new(ErrorKind::Unreachable, format!("the coordinator can't be asked: {error}"))),
             };
             let _ = answer.send(result);
             Outcome::Nothing

@@ -72,10 +72,19 @@ impl Session {
 
     /// Starts the reader of a partition, if the fence is still its own.
     pub(super) fn read(&mut self, partition: &TopicPartition, fence: Fence) {
-        let Some((member, generation)) = self.machine.identity().map(|(member, generation)| (member.clone(), generation)) else { return };
-        let Some(owned) = self.common.shared.delivery.partition(partition).filter(|owned| owned.fence == fence) else { return };
+        let Some((member, generation)) =
+            self.machine.identity().map(|(member, generation)| (member.clone(), generation))
+        else {
+            return;
+        };
+        let Some(owned) = self.common.shared.delivery.partition(partition).filter(|owned| owned.fence == fence) else {
+            return;
+        };
         let Some(leader) = self.leaders.of(partition.partition).cloned() else {
-            self.common.shared.health.trouble(Part::Partition(partition.clone()), &format!("no broker leads {partition}"));
+            self.common
+                .shared
+                .health
+                .trouble(Part::Partition(partition.clone()), &format!("no broker leads {partition}"));
             return self.read_after_metadata(partition.clone());
         };
         let sharing = self.readings.0.keys().filter(|other| self.leaders.of(other.partition) == Some(&leader)).count();
@@ -118,7 +127,9 @@ impl Session {
     /// A reader has ended: decide where to go on, and when.
     pub(crate) fn on_reader_end(&mut self, ended: ReaderEnd) {
         let ReaderEnd { partition, fence, end, sizing, .. } = ended;
-        let Some(reading) = self.readings.0.get_mut(&partition).filter(|reading| reading.fence == fence) else { return };
+        let Some(reading) = self.readings.0.get_mut(&partition).filter(|reading| reading.fence == fence) else {
+            return;
+        };
         reading.task = None;
         let redirects = reading.redirects.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if redirects == 0 {
@@ -145,7 +156,8 @@ impl Session {
                 Meaning::NotLeader(hint) => {
                     trouble(&error.to_string());
                     let speaker = leader.clone().unwrap_or_else(|| Address::new("", 0));
-                    let hint = hint.and_then(|hint| hint.parse::<Address>().ok()).map(|hint| hint.as_seen_from(&speaker));
+                    let hint =
+                        hint.and_then(|hint| hint.parse::<Address>().ok()).map(|hint| hint.seen_from(&speaker));
                     match hint {
                         // To be sent to where we already are, or around in circles, is not progress.
                         Some(hint) if Some(&hint) != leader.as_ref() && redirects < REDIRECTS => {
@@ -167,10 +179,18 @@ impl Session {
                     }
                 }
                 Meaning::Unauthenticated => {
-                    self.fail(Error::from_broker(ErrorKind::Authentication, format!("{partition} can't be read: {error}"), error));
+                    self.fail(Error::from_broker(
+                        ErrorKind::Authentication,
+                        format!("{partition} can't be read: {error}"),
+                        error,
+                    ));
                 }
                 Meaning::Unauthorized => {
-                    self.fail(Error::from_broker(ErrorKind::Authorization, format!("{partition} can't be read: {error}"), error));
+                    self.fail(Error::from_broker(
+                        ErrorKind::Authorization,
+                        format!("{partition} can't be read: {error}"),
+                        error,
+                    ));
                 }
                 _ => {
                     trouble(&error.to_string());

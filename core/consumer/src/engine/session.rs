@@ -54,8 +54,10 @@ impl Session {
         let topic = Topic::new(&settings.topic).expect("the topic was validated");
         let group = Group::new(&settings.group_id).expect("the group was validated");
         let suffix = common.shared.environment.randomness.next_u64();
-        let base = Member::new(format!("{}-{suffix:016x}", settings.consumer_id)).expect("the consumer id was validated");
-        let coordinator = Arc::new(Coordinator::new(group.clone(), Arc::clone(&common.links), Arc::clone(&common.shared.health)));
+        let base =
+            Member::new(format!("{}-{suffix:016x}", settings.consumer_id)).expect("the consumer id was validated");
+        let coordinator =
+            Arc::new(Coordinator::new(group.clone(), Arc::clone(&common.links), Arc::clone(&common.shared.health)));
         let backoff = common.shared.backoff();
         let leaders = Leaders::new(common.shared.backoff());
         Self {
@@ -93,6 +95,10 @@ impl Session {
         self.failed.clone()
     }
 
+    pub(super) fn backoff_pause(&mut self) -> std::time::Duration {
+        self.backoff.next()
+    }
+
     pub(super) fn fail(&mut self, error: Error) {
         self.failed.get_or_insert(error);
     }
@@ -128,7 +134,9 @@ impl Session {
         match action {
             Action::Locate => {
                 let links = Arc::clone(&self.common.links);
-                self.run(async move { Outcome::Leaders(links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply)) });
+                self.run(
+                    async move { Outcome::Leaders(links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply)) },
+                );
             }
             Action::Join { resume } => {
                 let (member, generation) = match resume {
@@ -186,7 +194,12 @@ impl Session {
     }
 
     /// Asks the coordinator in the name of the machine's present phase.
-    fn ask<R: cursus_wire::Request + Sync>(&mut self, ticket: u64, request: R, event: impl Fn(R::Reply) -> Event + Send + 'static) {
+    fn ask<R: cursus_wire::Request + Sync>(
+        &mut self,
+        ticket: u64,
+        request: R,
+        event: impl Fn(R::Reply) -> Event + Send + 'static,
+    ) {
         let coordinator = Arc::clone(&self.coordinator);
         let names = (self.group.clone(), self.topic.clone());
         self.run(async move {
@@ -285,14 +298,18 @@ impl Session {
             }
             Err(error) => {
                 health.trouble(Part::Topic, &error.to_string());
-                let missing = matches!(&error, CallError::Refused(refused) if refused.meaning() == Meaning::TopicNotFound);
+                let missing =
+                    matches!(&error, CallError::Refused(refused) if refused.meaning() == Meaning::TopicNotFound);
                 let since = *self.missing_since.get_or_insert_with(Instant::now);
                 if !missing {
                     self.missing_since = None;
                 }
                 let patience = std::time::Duration::from_millis(self.common.shared.settings.topic_missing_timeout_ms);
                 if missing && since.elapsed() >= patience {
-                    let message = format!("there is no topic {:?}: every reachable broker has said so for {patience:?}", self.topic.as_str());
+                    let message = format!(
+                        "there is no topic {:?}: every reachable broker has said so for {patience:?}",
+                        self.topic.as_str()
+                    );
                     let CallError::Refused(refused) = error else { return };
                     self.fail(Error::from_broker(ErrorKind::UnknownTopic, message, refused));
                     return;
@@ -321,10 +338,18 @@ fn failure(error: CallError, (group, topic): &(Group, Topic)) -> Failure {
         Meaning::MemberNotFound | Meaning::GroupNotFound => Failure::UnknownMember,
         Meaning::OtherTopic { expected } => fatal(
             ErrorKind::GroupTopicMismatch,
-            format!("group {:?} reads topic {expected:?}, not {:?}: a group reads one topic. Use another group_id", group.as_str(), topic.as_str()),
+            format!(
+                "group {:?} reads topic {expected:?}, not {:?}: a group reads one topic. Use another group_id",
+                group.as_str(),
+                topic.as_str()
+            ),
         ),
-        Meaning::Unauthenticated => fatal(ErrorKind::Authentication, format!("the broker refuses these credentials: {refused}")),
-        Meaning::Unauthorized => fatal(ErrorKind::Authorization, format!("not allowed in group {:?}: {refused}", group.as_str())),
+        Meaning::Unauthenticated => {
+            fatal(ErrorKind::Authentication, format!("the broker refuses these credentials: {refused}"))
+        }
+        Meaning::Unauthorized => {
+            fatal(ErrorKind::Authorization, format!("not allowed in group {:?}: {refused}", group.as_str()))
+        }
         // The topic's absence is judged by METADATA, from all brokers, over a while; a broker that just started says it too.
         Meaning::TopicNotFound => Failure::Passing,
         // A code that nobody foresaw. Closing the consumer over it would be worse than trying on, visibly.
