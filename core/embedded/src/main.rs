@@ -42,7 +42,6 @@ struct Arguments {
     leader_election_ms: u64,
 }
 
-/// Splits at the last colons, as many as there are numbers; a topic's name has none.
 fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number of {what}"))
 }

@@ -13,6 +13,9 @@ use crate::faults::damage;
 /// How often a frame of no length shows that the stream lives, whatever else flows.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
+/// The first of these comes much sooner, at the broker's first look.
+const FIRST_KEEPALIVE: Duration = Duration::from_millis(100);
+
 /// Runs a stream until it ends. A second one of the same topic, partition and group on this broker replaces the first.
 pub(crate) async fn run(connection: &mut Connection, request: StreamRequest, mut corrupt: bool) -> io::Result<()> {
     let replaced = CancellationToken::new();
@@ -39,7 +42,7 @@ async fn flow(
     let StreamRequest { topic, partition, shelf, batch, isolation, .. } = request;
     let mut position = request.start;
     let mut end = shelf.watch_end();
-    let mut keepalive = Instant::now() + KEEPALIVE;
+    let mut keepalive = Instant::now() + FIRST_KEEPALIVE;
     let drain = connection.running.drain.clone();
     loop {
         if replaced.is_cancelled() {

@@ -94,9 +94,7 @@ pub(super) async fn join(context: &Context<'_>, arguments: &Arguments) -> Said {
         });
     }
     let cluster = context.shared.is_cluster();
-    let suffix = context.shared.options.randomness.below(10_000);
-    let member = format!("{member}-{suffix:04}");
-    let (generation, partitions) = context.shared.change(|state| {
+    let (generation, member, partitions) = context.shared.change(|state| {
         context.check_coordinator(state, group)?;
         state.groups.check_topic(group, topic).map_err(|refusal| refusal.to_string())?;
         if state.groups.get(group).is_none() {
@@ -106,7 +104,10 @@ pub(super) async fn join(context: &Context<'_>, arguments: &Arguments) -> Said {
             let partitions = found.count();
             state.groups.register(group, topic, partitions).map_err(|refusal| refusal.to_string())?;
         }
-        state.groups.join(group, &member, Instant::now()).map_err(|refusal| refusal.to_string())
+        let member = format!("{member}-{:04}", context.shared.options.randomness.below(10_000));
+        let joined = state.groups.join(group, &member, Instant::now());
+        let (generation, partitions) = joined.map_err(|refusal| refusal.to_string())?;
+        Ok((generation, member, partitions))
     })?;
     if !cluster || !partitions.is_empty() {
         return Ok(membership(generation, &member, &partitions));

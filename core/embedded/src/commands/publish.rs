@@ -11,7 +11,6 @@ use super::{Answer, Context, Said};
 use crate::arguments::{Arguments, quote, signed, unsigned};
 use crate::shared::INTERNAL_TOPIC;
 use crate::topics::Shelf;
-use std::sync::Arc;
 
 /// What a record takes on the broker's disk beside its value, as its refusal of a full frame shows.
 const DISK_OVERHEAD: usize = 27;
@@ -85,8 +84,9 @@ pub(super) async fn text(context: &Context<'_>, arguments: &Arguments) -> Said {
         value: message,
         ..Record::default()
     };
-    let end = append(&shelf, idempotent, &record).map_err(|problem| {
-        format!("broker_error reason={}", quote(&format!("acks=1 publish failed: sync publish failed: {problem}")))
+    let end = append(&shelf, idempotent, [record]).map_err(|problem| {
+        let reason = format!("acks=1 publish failed: sync publish failed: {problem}");
+        format!("broker_error reason={}", quote(&reason))
     })?;
     context.shared.changed();
     if acks == "0" && !cluster {
@@ -97,18 +97,23 @@ pub(super) async fn text(context: &Context<'_>, arguments: &Arguments) -> Said {
     Ok(Published::new(last, producer, epoch, (sequence, sequence), leader).to_text())
 }
 
-/// Appends a record unless it is a repetition; gives the log's end.
-fn append(shelf: &Arc<Shelf>, idempotent: bool, record: &Record<'_>) -> Result<u64, String> {
-    let size = record.value.len() + record.key.len() + record.producer_id.len() + DISK_OVERHEAD;
-    if size > cursus_wire::MAX_BODY || !batch::fits(record) {
-        let most = cursus_wire::MAX_BODY;
-        return Err(format!(
-            "disk write failed: WriteDirect failed: serialized disk message size {size} exceeds maximum {most}"
-        ));
-    }
+/// Appends records, but for repetitions; gives the log's end. Those before one that can't be appended stay.
+fn append<'a>(
+    shelf: &Shelf,
+    idempotent: bool,
+    records: impl IntoIterator<Item = Record<'a>>,
+) -> Result<u64, String> {
     shelf.write(|log, producers| {
-        if !idempotent || producers.accept(record.producer_id, record.epoch, record.sequence)? {
-            log.append(record);
+        for record in records {
+            let size = record.value.len() + record.key.len() + record.producer_id.len() + DISK_OVERHEAD;
+            let most = cursus_wire::MAX_BODY;
+            if size > most || !batch::fits(&record) {
+                let problem = format!("serialized disk message size {size} exceeds maximum {most}");
+                return Err(format!("disk write failed: WriteDirect failed: {problem}"));
+            }
+            if !idempotent || producers.accept(record.producer_id, record.epoch, record.sequence)? {
+                log.append(&record);
+            }
         }
         Ok(log.end())
     })
@@ -160,10 +165,7 @@ async fn append_batch(context: &Context<'_>, body: &Bytes) -> Result<String, Opt
     let Some(last) = records.len().checked_sub(1) else {
         return Err(Some("broker_error reason=\"empty batch messages\"".to_owned()));
     };
-    let mut end = 0;
-    for record in records.iter() {
-        end = append(&shelf, idempotent, &record).map_err(|_| None)?;
-    }
+    let end = append(&shelf, idempotent, records.iter()).map_err(|_| None)?;
     context.shared.changed();
     if acks == "0" && !cluster {
         return Ok("OK".to_owned());
