@@ -332,6 +332,10 @@ impl Delivery {
         inner.outstanding.clear();
         inner.iterating = None;
         inner.revoked.extend(ended.keys().cloned());
+        // Under the same lock: nobody may see a running consumer that owns nothing of what it was running with.
+        if inner.state == State::Running {
+            inner.state = State::Rebalancing;
+        }
         inner.grant_room(self.max_buffered);
         drop(inner);
         self.ready.notify_waiters();

@@ -156,8 +156,7 @@ impl Session {
                 Meaning::NotLeader(hint) => {
                     trouble(&error.to_string());
                     let speaker = leader.clone().unwrap_or_else(|| Address::new("", 0));
-                    let hint =
-                        hint.and_then(|hint| hint.parse::<Address>().ok()).map(|hint| hint.seen_from(&speaker));
+                    let hint = hint.and_then(|hint| hint.parse::<Address>().ok()).map(|hint| hint.seen_from(&speaker));
                     match hint {
                         // To be sent to where we already are, or around in circles, is not progress.
                         Some(hint) if Some(&hint) != leader.as_ref() && redirects < REDIRECTS => {

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::health::Part;
 use crate::link::CallError;
 use crate::membership::{Action, Event, Failure, Membership};
-use crate::types::{State, TopicPartition};
+use crate::types::TopicPartition;
 
 use super::commits::Commits;
 use super::leaders::Leaders;
@@ -189,7 +189,12 @@ impl Session {
                     self.fail(error);
                 }
             }
-            Action::Done => self.over = true,
+            Action::Done { left } => {
+                self.over = true;
+                if !left {
+                    self.note_not_left();
+                }
+            }
         }
     }
 
@@ -259,9 +264,7 @@ impl Session {
 
     /// The group has moved on: from this moment nothing of the old assignment is delivered or committed.
     fn end_fences(&mut self) {
-        let delivery = &self.common.shared.delivery;
-        self.carried.extend(delivery.end_fences());
-        delivery.enter(State::Rebalancing);
+        self.carried.extend(self.common.shared.delivery.end_fences());
         self.common.shared.health.facts().rebalances += 1;
         self.refuse_stale_commits();
         let old = self.stop_reading();

@@ -1,0 +1,127 @@
+//! Close: from anywhere, any number of times, by its deadline, whatever the brokers do.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use cursus_consumer::{ErrorKind, State};
+
+#[tokio::test]
+async fn close_ends_a_poll_that_waits_and_every_close_waits_for_the_end() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let consumer = consumer(&cluster);
+    started(&consumer).await;
+    let hold = cluster.hold("LEAVE_GROUP");
+    let (poll, next, (), (), ()) = tokio::join!(
+        soon("the poll", consumer.poll(None)),
+        soon("the iteration", consumer.next_record()),
+        closed(&consumer),
+        closed(&consumer),
+        async {
+            soon("the leave to arrive", hold.reached()).await;
+            assert_eq!(consumer.state(), State::Closing);
+            hold.release();
+        }
+    );
+    assert_eq!(poll.expect_err("closed").kind(), ErrorKind::Closed);
+    assert!(next.unwrap().is_none(), "iteration just ends");
+}
+
+#[tokio::test]
+async fn close_before_start_is_quick_and_sends_nothing() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let consumer = consumer(&cluster);
+    closed(&consumer).await;
+    assert!(cluster.requests().is_empty());
+}
+
+#[tokio::test]
+async fn close_while_joining_leaves_what_the_join_makes() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let hold = cluster.hold("JOIN_GROUP");
+    let consumer = consumer(&cluster);
+    consumer.begin().unwrap();
+    soon("the join to arrive", hold.reached()).await;
+    tokio::join!(closed(&consumer), async {
+        until("closing", &consumer, |c| c.state() != State::Rebalancing).await;
+        hold.release();
+    });
+    assert!(cluster.group("g").is_some_and(|group| group.members.is_empty()), "{:?}", cluster.group("g"));
+}
+
+#[tokio::test]
+async fn close_ends_by_its_deadline_with_every_broker_gone_or_silent_and_says_what_it_gave_up() {
+    for silent in [false, true] {
+        let cluster = cluster_with(1, 1, 10).await;
+        let consumer = consumer(&cluster);
+        let batch = soon("records", consumer.poll(None)).await.unwrap();
+        let holds = if silent { vec![cluster.hold("BATCH_COMMIT"), cluster.hold("LEAVE_GROUP")] } else { vec![] };
+        if !silent {
+            cluster.kill_broker(0).await.unwrap();
+            until("it to be noticed", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_some()).await;
+        }
+        let commit = consumer.begin_commit((&batch).into(), None).unwrap();
+        soon("close's own deadline", consumer.close(Some(Duration::from_millis(300)))).await;
+        assert_eq!(consumer.state(), State::Closed);
+        let error = soon("the commit", commit).await.expect_err("it was never answered");
+        let expected = if silent { ErrorKind::CommitOutcomeUnknown } else { ErrorKind::TimedOut };
+        assert_eq!(error.kind(), expected, "{error}");
+        let given_up = consumer.statistics().given_up.join("; ");
+        assert!(given_up.contains("committing t-0 at 10") && given_up.contains("leaving group g"), "{given_up}");
+        drop(holds);
+    }
+}
+
+#[tokio::test]
+async fn close_while_another_member_joins_synchronises_and_leaves() {
+    let cluster = cluster_with(1, 2, 10).await;
+    let slow = [("heartbeat_interval_ms", 60_000u64.into()), ("expected_session_timeout_ms", 600_000u64.into())];
+    let first = consumer_with(&cluster, &slow);
+    started(&first).await;
+    let second = consumer_with(&cluster, &slow);
+    started(&second).await;
+    // The first doesn't know yet that the generation is another one.
+    closed(&first).await;
+    let members: Vec<String> = cluster.group("g").unwrap().members.into_keys().collect();
+    assert_eq!(members, [second.statistics().member.unwrap()]);
+    closed(&second).await;
+}
+
+#[tokio::test]
+async fn close_in_the_middle_of_a_rebalance_wins() {
+    let cluster = cluster_with(1, 2, 10).await;
+    let first = consumer(&cluster);
+    started(&first).await;
+    let hold = cluster.hold("SYNC_GROUP");
+    let second = consumer(&cluster);
+    second.begin().unwrap();
+    soon("a sync to arrive", hold.reached()).await;
+    let (first_closed, second_closed) = (closed(&first), closed(&second));
+    tokio::join!(first_closed, second_closed, async { hold.release() });
+    assert!(cluster.group("g").unwrap().members.is_empty());
+    soon("the connections to go", cluster.wait_for("no connections", |c| c.connections(0) == 0)).await;
+}
+
+#[tokio::test]
+async fn nothing_outlives_closed() {
+    let cluster = cluster_with(3, 6, 600).await;
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let before = metrics.num_alive_tasks();
+    let consumers: Vec<_> = (0..3).map(|_| consumer(&cluster)).collect();
+    for consumer in &consumers {
+        started(consumer).await;
+    }
+    for consumer in &consumers {
+        closed(consumer).await;
+    }
+    for broker in 0..3 {
+        soon("the sockets to go", cluster.wait_for("no connections", |c| c.connections(broker) == 0)).await;
+    }
+    soon("the tasks to go", async {
+        while metrics.num_alive_tasks() > before {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,226 @@
+//! Commits: what is sent, what is refused, and what happens while the coordinator is away.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::*;
+use cursus_consumer::{Commit, ErrorKind};
+
+#[tokio::test]
+async fn the_next_offset_is_committed_by_batch_record_offsets_and_all() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    let committed = || cluster.committed("g", "t").get(&0).copied();
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    consumer.commit(&batch.get(3).unwrap(), Some(PATIENCE)).await.unwrap();
+    assert_eq!(committed(), Some(4));
+    consumer.commit(&batch, Some(PATIENCE)).await.unwrap();
+    assert_eq!(committed(), Some(10));
+    let _ = soon("records", consumer.poll(None)).await.unwrap();
+    consumer.commit(&BTreeMap::from([(tp(0), 15)]), Some(PATIENCE)).await.unwrap();
+    assert_eq!(committed(), Some(15));
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    assert_eq!(committed(), Some(20));
+    assert_eq!(consumer.committed(&tp(0), Some(PATIENCE)).await.unwrap(), Some(20));
+    // The same again is fine and costs nothing.
+    cluster.clear_requests();
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    consumer.commit(&BTreeMap::from([(tp(0), 20)]), Some(PATIENCE)).await.unwrap();
+    assert_eq!(received(&cluster, "BATCH_COMMIT"), 0);
+    closed(&consumer).await;
+    // A new member begins there.
+    let next = consumer_with(&cluster, &[]);
+    assert_eq!(soon("records", next.poll(None)).await.unwrap().get(0).unwrap().offset(), 20);
+    closed(&next).await;
+}
+
+#[tokio::test]
+async fn a_step_back_and_a_leap_ahead_are_refused_here() {
+    let cluster = cluster_with(1, 2, 100).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    let first = soon("records", consumer.poll(None)).await.unwrap();
+    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let partition = first.partitions()[0].clone();
+    consumer.commit(&second, Some(PATIENCE)).await.unwrap();
+    if second.partitions() == first.partitions() {
+        cluster.clear_requests();
+        let error = consumer.commit(&first, Some(PATIENCE)).await.expect_err("a step back");
+        assert_eq!(error.kind(), ErrorKind::OffsetRegression);
+        assert!(error.message().contains("committed up to 20"), "{error}");
+        assert_eq!(received(&cluster, "BATCH_COMMIT"), 0);
+    }
+    let position = consumer.position(&partition).unwrap();
+    let error = consumer
+        .commit(&BTreeMap::from([(partition.clone(), position + 1)]), Some(PATIENCE))
+        .await
+        .expect_err("a leap");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let error = consumer.commit(&BTreeMap::from([(tp(7), 1)]), Some(PATIENCE)).await.expect_err("not ours");
+    assert_eq!((error.kind(), error.stale()), (ErrorKind::Rebalancing, &[tp(7)][..]));
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_batch_of_another_consumer_is_refused() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let (one, other) = (consumer(&cluster), consumer_with(&cluster, &[("group_id", "other".into())]));
+    let batch = soon("records", one.poll(None)).await.unwrap();
+    started(&other).await;
+    let error = other.commit(&batch, Some(PATIENCE)).await.expect_err("not its own");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(other.owned(&batch).is_empty());
+    closed(&one).await;
+    closed(&other).await;
+}
+
+#[tokio::test]
+async fn commits_that_meet_while_one_is_on_its_way_become_one_request() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    let mut batches = Vec::new();
+    for _ in 0..5 {
+        batches.push(soon("records", consumer.poll(None)).await.unwrap());
+    }
+    let hold = cluster.hold("BATCH_COMMIT");
+    cluster.clear_requests();
+    let mut commits: Vec<_> =
+        batches.iter().map(|batch| Box::pin(consumer.begin_commit(batch.into(), Some(PATIENCE)).unwrap())).collect();
+    soon("the first to arrive", hold.reached()).await;
+    hold.release();
+    for commit in &mut commits {
+        soon("the commit", commit).await.unwrap();
+    }
+    assert_eq!(cluster.committed("g", "t")[&0], 50);
+    assert_eq!(received(&cluster, "BATCH_COMMIT"), 2, "one on its way, and one for the four behind it");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_nobody_waits_for_is_carried_out_before_close_ends() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let consumer = consumer(&cluster);
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    drop(consumer.begin_commit((&batch).into(), None).unwrap());
+    closed(&consumer).await;
+    assert_eq!(cluster.committed("g", "t")[&0], batch.len() as u64);
+}
+
+#[tokio::test]
+async fn automatic_commits_take_what_the_next_poll_proved_and_close_proves_nothing() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let auto = [
+        ("enable_auto_commit", true.into()),
+        ("auto_commit_interval_ms", 20u64.into()),
+        ("max_poll_records", 10u64.into()),
+    ];
+    let consumer = consumer_with(&cluster, &auto);
+    soon("records", consumer.poll(None)).await.unwrap();
+    soon("records", consumer.poll(None)).await.unwrap();
+    soon("the automatic commit", cluster.wait_for("commit", |c| c.committed("g", "t").get(&0) == Some(&10))).await;
+    closed(&consumer).await;
+    assert_eq!(cluster.committed("g", "t")[&0], 10, "the second batch was never proven processed");
+
+    let consumer = consumer_with(
+        &cluster,
+        &[("enable_auto_commit", true.into()), ("auto_commit_interval_ms", 3_600_000u64.into())],
+    );
+    for _ in 0..6 {
+        soon("a record", consumer.next_record()).await.unwrap();
+    }
+    closed(&consumer).await;
+    assert_eq!(
+        cluster.committed("g", "t")[&0],
+        15,
+        "iteration proves a record when the next is asked for; close commits that"
+    );
+}
+
+#[tokio::test]
+async fn overlapping_polls_are_refused_under_automatic_commits_and_allowed_without() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let auto = consumer_with(&cluster, &[("enable_auto_commit", true.into())]);
+    started(&auto).await;
+    let open = auto.begin_poll().unwrap();
+    assert_eq!(auto.poll(None).await.expect_err("overlapping").kind(), ErrorKind::InvalidState);
+    drop(open);
+    assert!(auto.poll(Some(Duration::ZERO)).await.is_ok());
+    closed(&auto).await;
+    let manual = consumer(&cluster);
+    let (one, two) = (manual.begin_poll(), manual.begin_poll());
+    assert!(one.is_ok() && two.is_ok());
+    drop((one, two));
+    closed(&manual).await;
+}
+
+#[tokio::test]
+async fn transient_refusals_are_tried_again_whatever_they_call_themselves() {
+    let cluster = cluster_with(3, 1, 10).await;
+    let consumer = consumer(&cluster);
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    for code in [
+        "raft_apply_failed class=internal retryable=false reason=\"no leader\"",
+        "raft_batch_apply_failed",
+        "coordinator_not_available",
+    ] {
+        cluster.fail_next("BATCH_COMMIT", 2, code).unwrap();
+    }
+    consumer.commit(&batch, Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.committed("g", "t")[&0], 10);
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_regression_by_the_broker_is_typed_however_it_comes() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    let refusal =
+        "raft_apply_failed reason=\"offset regression for group=g topic=t partition=0: current=50 attempted=10\"";
+    cluster.fail_next("BATCH_COMMIT", 1, refusal).unwrap();
+    let error = consumer.commit(&batch, Some(PATIENCE)).await.expect_err("a regression");
+    assert_eq!(error.kind(), ErrorKind::OffsetRegression);
+    assert_eq!(error.broker().unwrap().code, "raft_apply_failed");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_fenced_by_the_broker_is_a_rebalance_and_what_follows_reads_on() {
+    let cluster = cluster_with(1, 1, 10).await;
+    // No heartbeat finds out first.
+    let slow = [("heartbeat_interval_ms", 60_000u64.into()), ("expected_session_timeout_ms", 600_000u64.into())];
+    let consumer = consumer_with(&cluster, &slow);
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    let other = consumer_with(&cluster, &slow);
+    started(&other).await;
+    let error = consumer.commit(&batch, Some(PATIENCE)).await.expect_err("the group has moved on");
+    assert_eq!(error.kind(), ErrorKind::Rebalancing);
+    assert!(cluster.committed("g", "t").is_empty());
+    until("the new assignment", &consumer, |c| {
+        c.statistics().rebalances == 1 && c.state() == cursus_consumer::State::Running
+    })
+    .await;
+    closed(&consumer).await;
+    closed(&other).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_times_out_says_whether_it_was_sent() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    let first = soon("records", consumer.poll(None)).await.unwrap();
+    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let hold = cluster.hold("BATCH_COMMIT");
+    let sent = consumer.begin_commit((&first).into(), Some(Duration::from_millis(300))).unwrap();
+    soon("the commit to arrive", hold.reached()).await;
+    let unsent = consumer.begin_commit((&second).into(), Some(Duration::from_millis(50))).unwrap();
+    let error = soon("the time of the second", unsent).await.expect_err("it can't be sent");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    let error = soon("the time of the first", sent).await.expect_err("it is not answered");
+    assert_eq!(error.kind(), ErrorKind::CommitOutcomeUnknown, "{error}");
+    hold.release();
+    consumer.commit(&second, Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.committed("g", "t")[&0], 20);
+    closed(&consumer).await;
+}
