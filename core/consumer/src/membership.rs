@@ -95,8 +95,10 @@ pub(crate) enum Action {
     Progress,
     /// The consumer can't go on.
     Fail,
-    /// Membership is over.
-    Done,
+    /// Membership is over; `left`: the coordinator knows, or never knew of it.
+    Done {
+        left: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,7 +245,7 @@ impl Membership {
                 }
             }
             Event::Close => self.close(&mut actions),
-            Event::Left if self.phase == Phase::Leaving => self.over(&mut actions),
+            Event::Left if self.phase == Phase::Leaving => self.over(true, &mut actions),
             _ => {}
         }
         actions
@@ -316,7 +318,9 @@ impl Membership {
                     self.at_generation(current);
                     self.sync(actions);
                 }
-                _ => self.over(actions),
+                // Already gone is as good as left.
+                Failure::UnknownMember => self.over(true, actions),
+                _ => self.over(false, actions),
             };
         }
         match failure {
@@ -415,7 +419,7 @@ impl Membership {
             // A JOIN on its way may make a member: its answer is awaited, so that the member can leave.
             Phase::Joining if !self.pausing => {}
             _ if self.identity.is_some() => self.leave(actions),
-            _ => self.over(actions),
+            _ => self.over(true, actions),
         }
     }
 
@@ -426,9 +430,8 @@ impl Membership {
         }
     }
 
-    fn over(&mut self, actions: &mut Vec<Action>) {
+    fn over(&mut self, left: bool, actions: &mut Vec<Action>) {
         self.phase = Phase::Over;
-        self.identity = None;
-        actions.push(Action::Done);
+        actions.push(Action::Done { left });
     }
 }

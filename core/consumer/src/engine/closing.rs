@@ -77,12 +77,8 @@ impl Engine {
     pub(super) async fn finish(mut self) {
         let shared = std::sync::Arc::clone(&self.common.shared);
         for session in &self.sessions {
-            if let (false, Some((member, _))) = (session.over, session.machine.identity()) {
-                let note = format!(
-                    "leaving group {}: the coordinator did not answer; member {member} stays until it expires",
-                    session.group
-                );
-                shared.health.facts().given_up.push(note);
+            if !session.over {
+                session.note_not_left();
             }
         }
         self.operations.clear();
@@ -129,6 +125,17 @@ impl Session {
                 health.facts().given_up.push(format!("committing {partition} at {offset}: no answer in time"));
             }
             Pending::expire(pending);
+        }
+    }
+
+    /// The membership ends here without the coordinator having said so.
+    pub(super) fn note_not_left(&self) {
+        if let Some((member, _)) = self.machine.identity() {
+            let note = format!(
+                "leaving group {}: the coordinator did not answer in time; it keeps member {member} until that expires",
+                self.group
+            );
+            self.common.shared.health.facts().given_up.push(note);
         }
     }
 

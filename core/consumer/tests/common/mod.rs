@@ -1,5 +1,5 @@
 //! What the engine's tests have in common: a cluster, consumers on it, and waiting with an end.
-#![allow(dead_code)] // Each test file uses its part.
+#![allow(dead_code, unreachable_pub)] // Each test file uses its part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
