@@ -304,6 +304,8 @@ mod tests {
         assert_eq!(leader("ERROR: NOT_LEADER leader=h:1"), Meaning::NotLeader(Some("h:1".into())));
         assert_eq!(leader("ERROR: NOT_LEADER"), Meaning::NotLeader(None));
         assert_eq!(leader("ERROR: NOT_LEADER LEADER_IS"), Meaning::NotLeader(None));
+        assert_eq!(leader("ERROR: NOT_LEADER leader="), Meaning::NotLeader(None));
+        assert_eq!(leader("ERROR: NOT_PARTITION_LEADER leader=h:1"), Meaning::NotLeader(Some("h:1".into())));
         assert_eq!(
             leader("ERROR: NOT_COORDINATOR host=h port=9000"),
             Meaning::NotCoordinator(Some(("h".into(), 9000)))
@@ -312,10 +314,12 @@ mod tests {
             "ERROR: NOT_COORDINATOR",
             "ERROR: NOT_COORDINATOR host=h port=0",
             "ERROR: NOT_COORDINATOR host= port=1",
-            "ERROR: NOT_COORDINATOR host=h port=99999",
+            "ERROR: NOT_COORDINATOR host=h port=65536",
         ] {
             assert_eq!(leader(without), Meaning::NotCoordinator(None), "{without}");
         }
+        let last_port = Meaning::NotCoordinator(Some(("h".into(), 65535)));
+        assert_eq!(leader("ERROR: NOT_COORDINATOR host=h port=65535"), last_port);
     }
 
     #[test]
@@ -331,6 +335,51 @@ mod tests {
             parse("ERROR: command_failed reason=\"failed to stream batch: data size 17 exceeds maximum 16\"").meaning(),
             Meaning::ReplyTooLarge
         );
+    }
+
+    #[test]
+    fn each_code_has_its_meaning() {
+        for code in TRANSIENT {
+            let error = format!("ERROR: {code} class=internal retryable=false reason=\"x\"");
+            assert_eq!(parse(&error).meaning(), Meaning::Transient, "{code}");
+        }
+        let out_of_range = Meaning::OutOfRange { earliest: 3, latest: 9 };
+        for (text, meaning) in [
+            ("GEN_MISMATCH current=4", Meaning::GenerationMismatch { current: 4 }),
+            ("GEN_MISMATCH", Meaning::MemberNotFound),
+            ("OFFSET_OUT_OF_RANGE requested=1 earliest=3 latest=9", out_of_range),
+            ("NOT_AUTHORIZED_FOR_OPERATION command=X", Meaning::Unauthorized),
+            ("NOT_AUTHORIZED_FOR_TOPIC operation=read", Meaning::Unauthorized),
+            ("NOT_AUTHORIZED_FOR_PARTITION", Meaning::Unauthorized),
+            ("authentication_required command=X", Meaning::Unauthenticated),
+            ("UNSUPPORTED_FEATURE features=x", Meaning::Unsupported),
+            ("UNSUPPORTED_PROTOCOL_VERSION requested=7", Meaning::Unsupported),
+            ("command_failed reason=\"topic 't' does not exist\"", Meaning::TopicNotFound),
+            ("command_failed reason=\"file 't' does not exist\"", Meaning::Permanent),
+            ("command_failed reason=\"topic 't' is odd\"", Meaning::Permanent),
+            ("new_code class=availability", Meaning::Transient),
+            ("new_code class=availability retryable=false", Meaning::Permanent),
+            ("new_code class=internal retryable=true", Meaning::Transient),
+            ("new_code class=of_its_own", Meaning::Permanent),
+            ("new_code", Meaning::Permanent),
+        ] {
+            assert_eq!(parse(&format!("ERROR: {text}")).meaning(), meaning, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_class_that_is_unknown_or_comes_again_stays_a_field() {
+        let error =
+            parse("ERROR: x class=odd class=fencing class=routing retryable=maybe retryable=true retryable=false");
+        assert_eq!((error.class, error.retryable), (Some(ErrorClass::Fencing), Some(true)));
+        let fields: Vec<_> = error.fields.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        assert_eq!(fields, ["class=odd", "class=routing", "retryable=maybe", "retryable=false"]);
+    }
+
+    #[test]
+    fn a_hostile_error_is_kept_in_part() {
+        let error = parse(&format!("ERROR: code{}{}", " word".repeat(40), " k=v".repeat(100_000)));
+        assert_eq!((error.words.len(), error.fields.len()), (40, MOST_WORDS - 40));
     }
 
     #[test]

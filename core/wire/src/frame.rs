@@ -122,6 +122,9 @@ mod tests {
         assert_eq!(body_length((MAX_BODY as u32).to_be_bytes()), Ok(MAX_BODY));
         assert_eq!(body_length((MAX_BODY as u32 + 1).to_be_bytes()), Err(FrameError::TooLong(MAX_BODY + 1)));
         assert_eq!(encode(&vec![0; MAX_BODY + 1]), Err(FrameError::TooLong(MAX_BODY + 1)));
+        let longest = "x".repeat(MAX_BODY - 2);
+        assert_eq!(encode_text(&longest).map(|frame| frame.len()), Ok(HEADER + MAX_BODY));
+        assert_eq!(encode_text(&(longest + "x")), Err(FrameError::TooLong(MAX_BODY + 1)));
         let mut buffer = BytesMut::from(&[0xff; 8][..]);
         assert_eq!(take(&mut buffer), Err(FrameError::TooLong(u32::MAX as usize)));
     }

@@ -345,3 +345,13 @@ proptest! {
         prop_assert!(error.ends_with("record 1: offset 0 follows offset 0"), "{}", error);
     }
 }
+
+#[test]
+fn a_record_fits_up_to_the_lengths_that_the_protocol_has() {
+    let (short, long) = (vec![0; 65_535], vec![0; 65_536]);
+    let fits = |key, value| batch::fits(&Record { key, value, ..Record::default() });
+    assert!(fits(&short, &long));
+    assert!(!fits(&long, b""));
+    let most = vec![0; frame::MAX_BODY + 1];
+    assert!(fits(b"", &most[1..]) && !fits(b"", &most));
+}
