@@ -98,12 +98,32 @@ impl Batch {
 
     /// Record `i`, if there is one.
     pub fn get(&self, i: usize) -> Option<Record> {
+        let (slice, index) = self.locate(i)?;
+        Some(Record { consumer: self.consumer, slice: slice.clone(), index })
+    }
+
+    fn locate(&self, i: usize) -> Option<(&Slice, usize)> {
         if i >= self.len {
             return None;
         }
         let at = self.starts.partition_point(|start| *start <= i) - 1;
         let slice = &self.slices[at];
-        Some(Record { consumer: self.consumer, slice: slice.clone(), index: slice.records.start + i - self.starts[at] })
+        Some((slice, slice.records.start + i - self.starts[at]))
+    }
+
+    /// The records at these indices, in this order. One beyond the end is left out.
+    #[must_use]
+    pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
+        let mut slices: Vec<Slice> = Vec::new();
+        for (slice, index) in indices.into_iter().filter_map(|i| self.locate(i)) {
+            match slices.last_mut() {
+                Some(last) if Arc::ptr_eq(&last.frame, &slice.frame) && last.records.end == index => {
+                    last.records.end += 1;
+                }
+                _ => slices.push(Slice { records: index..index + 1, ..slice.clone() }),
+            }
+        }
+        Self::new(self.consumer, slices)
     }
 
     /// All records, borrowed; nothing is copied or counted.
@@ -121,9 +141,9 @@ impl Batch {
         self.next_offsets().into_keys().collect()
     }
 
-    /// Partition by partition, the offset after the last record: what [`Consumer::commit`](crate::Consumer::commit) commits.
+    /// Partition by partition, the offset after the furthest record: what [`Consumer::commit`](crate::Consumer::commit) commits.
     pub fn next_offsets(&self) -> BTreeMap<TopicPartition, u64> {
-        self.slices.iter().map(|slice| (slice.partition.clone(), slice.next_offset())).collect()
+        self.claims().into_iter().map(|(partition, (_, next))| (partition, next)).collect()
     }
 
     /// The same records from `i` on.
@@ -138,7 +158,12 @@ impl Batch {
 
     /// Partition by partition, the fence the records were born under and the next offset.
     pub(crate) fn claims(&self) -> BTreeMap<TopicPartition, (Fence, u64)> {
-        self.slices.iter().map(|slice| (slice.partition.clone(), (slice.fence, slice.next_offset()))).collect()
+        let mut claims = BTreeMap::new();
+        for slice in &self.slices {
+            let claim = claims.entry(slice.partition.clone()).or_insert((slice.fence, 0));
+            claim.1 = slice.next_offset().max(claim.1);
+        }
+        claims
     }
 
     /// The records of partitions that pass `keep`.
@@ -276,6 +301,19 @@ pub(crate) mod tests {
             let tail: Vec<u64> = batch.tail(from).iter().map(|r| r.offset).collect();
             assert_eq!(tail, offsets[from..]);
         }
+    }
+
+    #[test]
+    fn a_selection_has_the_chosen_records_in_the_chosen_order_and_commits_the_furthest() {
+        let batch = batch(&Arc::default());
+        let offsets = |batch: &Batch| batch.iter().map(|record| record.offset).collect::<Vec<_>>();
+        assert_eq!(offsets(&batch.select(1..5)), [11, 12, 0, 1]);
+        assert_eq!(batch.select(1..5).slices.len(), 2);
+        let backward = batch.select((0..6).rev());
+        assert_eq!(offsets(&backward), [13, 1, 0, 12, 11, 10]);
+        assert_eq!(backward.next_offsets(), batch.next_offsets());
+        assert_eq!(batch.select([0, 1]).next_offsets().into_values().collect::<Vec<_>>(), [12]);
+        assert!(batch.select([6, usize::MAX]).is_empty());
     }
 
     #[test]

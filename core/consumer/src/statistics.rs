@@ -16,6 +16,55 @@ pub struct Statistic {
     pub doc: &'static str,
 }
 
+/// A statistic's value, for those who walk the table instead of naming fields.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Measure<'a> {
+    /// Nothing, at the moment.
+    Absent,
+    /// Text.
+    Text(&'a str),
+    /// A whole number.
+    Integer(u64),
+    /// A number.
+    Number(f64),
+    /// Where the consumer is in its life.
+    State(State),
+    /// A list of texts.
+    Texts(&'a [String]),
+    /// Partition by partition.
+    Partitions(&'a BTreeMap<TopicPartition, PartitionStatistics>),
+}
+
+trait Measured {
+    fn measure(&self) -> Measure<'_>;
+}
+
+macro_rules! measured {
+    ($($type:ty: |$value:ident| $measure:expr;)*) => {
+        $(impl Measured for $type {
+            fn measure(&self) -> Measure<'_> {
+                let $value = self;
+                $measure
+            }
+        })*
+    };
+}
+
+measured! {
+    String: |text| Measure::Text(text);
+    u64: |number| Measure::Integer(*number);
+    f64: |number| Measure::Number(*number);
+    State: |state| Measure::State(*state);
+    Vec<String>: |texts| Measure::Texts(texts);
+    BTreeMap<TopicPartition, PartitionStatistics>: |partitions| Measure::Partitions(partitions);
+}
+
+impl<T: Measured> Measured for Option<T> {
+    fn measure(&self) -> Measure<'_> {
+        self.as_ref().map_or(Measure::Absent, Measured::measure)
+    }
+}
+
 macro_rules! statistics {
     ($table:ident, $struct:ident, $about:literal: $($(#[doc = $doc:literal])+ $name:ident: $type:ty = $kind:literal;)*) => {
         #[doc = concat!("The table behind [`", stringify!($struct), "`].")]
@@ -29,6 +78,13 @@ macro_rules! statistics {
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         pub struct $struct { $($(#[doc = $doc])+ pub $name: $type,)* }
+
+        impl $struct {
+            /// Every statistic's name and value, in the table's order.
+            pub fn values(&self) -> impl Iterator<Item = (&'static str, Measure<'_>)> {
+                [$((stringify!($name), self.$name.measure()),)*].into_iter()
+            }
+        }
     };
 }
 
@@ -84,4 +140,53 @@ statistics! {
     buffered_bytes: u64 = "integer";
     /// The broker it is read from; absent while the leader is unknown.
     leader: Option<String> = "text?";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_of_the_kind_that_its_row_names() {
+        let partition = TopicPartition::new(cursus_wire::Topic::new("t").unwrap(), 0);
+        let of_partition =
+            PartitionStatistics { position: 7, committed: None, buffered_bytes: 0, leader: Some("h:1".to_owned()) };
+        let statistics = Statistics {
+            state: State::Running,
+            member: Some("m".to_owned()),
+            generation: Some(1),
+            local_generation: 1,
+            coordinator: None,
+            coordinator_unreachable_seconds: Some(0.5),
+            partitions: BTreeMap::from([(partition, of_partition.clone())]),
+            rebalances: 0,
+            reconnects: 0,
+            corrupt_frames: 0,
+            records: 0,
+            dropped_records: 0,
+            skipped_offsets: 0,
+            commits: 0,
+            buffered_bytes: 0,
+            held_bytes: 0,
+            last_error: None,
+            failing_seconds: None,
+            given_up: Vec::new(),
+        };
+        let rows = STATISTICS.iter().zip(statistics.values());
+        for (row, (name, value)) in rows.chain(PARTITION_STATISTICS.iter().zip(of_partition.values())) {
+            let kind = match value {
+                Measure::Absent => {
+                    assert!(row.kind.ends_with('?'), "{name} is absent and its kind is {}", row.kind);
+                    continue;
+                }
+                Measure::Text(_) => "text",
+                Measure::Integer(_) => "integer",
+                Measure::Number(_) => "number",
+                Measure::State(_) => "state",
+                Measure::Texts(_) => "texts",
+                Measure::Partitions(_) => "partitions",
+            };
+            assert_eq!((row.name, row.kind.trim_end_matches('?')), (name, kind));
+        }
+    }
 }
