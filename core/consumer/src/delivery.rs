@@ -659,3 +659,6 @@ impl Drop for WaitingRoom<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

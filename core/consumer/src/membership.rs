@@ -117,7 +117,7 @@ pub(crate) enum Phase {
 }
 
 /// One membership in one group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Membership {
     phase: Phase,
     /// Whether the phase waits for [`Event::Retry`] rather than for an answer.
@@ -435,3 +435,6 @@ impl Membership {
         actions.push(Action::Done { left });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! The shared queue by itself.
+
+use futures_util::FutureExt;
+use proptest::prelude::*;
+
+use super::*;
+use crate::batch::tests::frame;
+use cursus_wire::Topic;
+
+fn tp(partition: u32) -> TopicPartition {
+    TopicPartition::new(Topic::new("t").unwrap(), partition)
+}
+
+fn delivery(max_buffered: u64, auto_commit: bool) -> Arc<Delivery> {
+    Arc::new(Delivery::new(1, max_buffered, auto_commit))
+}
+
+fn install(delivery: &Delivery, partitions: &[(u32, u64)]) {
+    delivery.install(&partitions.iter().map(|(partition, position)| (tp(*partition), (*position, None))).collect());
+}
+
+fn fence(delivery: &Delivery, partition: u32) -> Fence {
+    delivery.partition(&tp(partition)).unwrap().fence
+}
+
+fn push(delivery: &Arc<Delivery>, partition: u32, fence: Fence, offsets: std::ops::Range<u64>) -> Result<u64, Stale> {
+    let room = delivery.reserve(1).now_or_never().expect("there is room");
+    delivery.push(&tp(partition), fence, frame("t", partition, offsets), room)
+}
+
+fn offsets(batch: &Batch) -> Vec<(u32, u64)> {
+    batch.iter().map(|record| (record.partition.partition, record.offset)).collect()
+}
+
+#[test]
+fn records_below_the_position_are_dropped_and_gaps_counted() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 5)]);
+    let fence = fence(&delivery, 0);
+    assert_eq!(push(&delivery, 0, fence, 0..5), Ok(5), "nothing new");
+    assert_eq!(push(&delivery, 0, fence, 3..8), Ok(8));
+    assert_eq!(push(&delivery, 0, fence, 10..12), Ok(12));
+    let batch = delivery.take(100).unwrap().unwrap();
+    assert_eq!(offsets(&batch), [(0, 5), (0, 6), (0, 7), (0, 10), (0, 11)]);
+    let counts = delivery.counts();
+    assert_eq!((counts.dropped, counts.skipped, counts.records), (7, 2, 5));
+    assert_eq!(delivery.partition(&tp(0)).unwrap().position, 12);
+    assert!(delivery.take(100).unwrap().is_none());
+}
+
+#[test]
+fn a_take_is_bounded_and_positions_follow_it_not_what_was_fetched() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    assert_eq!(offsets(&delivery.take(4).unwrap().unwrap()).len(), 4);
+    let owned = delivery.partition(&tp(0)).unwrap();
+    assert_eq!((owned.position, owned.fetched), (4, 10));
+    assert_eq!(delivery.buffered(), owned.buffered);
+    delivery.take(100).unwrap().unwrap();
+    assert_eq!(delivery.buffered(), 0);
+}
+
+#[test]
+fn what_ended_is_neither_delivered_nor_accepted_nor_committed_and_told_once() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0), (1, 0)]);
+    let old = fence(&delivery, 0);
+    push(&delivery, 0, old, 0..10).unwrap();
+    let batch = delivery.take(5).unwrap().unwrap();
+    delivery.end_fences();
+    assert_eq!(delivery.state(), State::Rebalancing);
+    assert_eq!(push(&delivery, 0, old, 10..20), Err(Stale));
+    assert_eq!(delivery.check_claims(&batch.claims()).unwrap_err().kind(), ErrorKind::Rebalancing);
+    install(&delivery, &[(0, 0)]);
+    assert_eq!(push(&delivery, 0, old, 10..20), Err(Stale), "the partition came back; its fence did not");
+    assert_eq!(delivery.check_claims(&batch.claims()).unwrap_err().stale(), [tp(0)]);
+    let error = delivery.take(5).unwrap_err();
+    assert_eq!((error.kind(), error.stale()), (ErrorKind::Rebalancing, &[tp(0), tp(1)][..]));
+    assert!(delivery.take(5).unwrap().is_none(), "told once, and nothing of before is left");
+    assert_eq!(delivery.buffered(), 0);
+}
+
+#[test]
+fn a_poll_proves_the_batch_before_it_and_only_under_its_own_fence() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    let poll = delivery.begin_poll().unwrap();
+    delivery.take(4).unwrap();
+    drop(poll);
+    assert!(delivery.uncommitted().is_empty());
+    drop(delivery.begin_poll().unwrap());
+    assert_eq!(delivery.uncommitted()[&tp(0)].1, 4);
+    delivery.take(3).unwrap();
+    let carried = delivery.end_fences();
+    assert_eq!(carried, BTreeMap::from([(tp(0), 4)]), "what was out is not proven");
+    install(&delivery, &[(0, 4)]);
+    assert!(delivery.take(1).is_err(), "the rebalance is told");
+    drop(delivery.begin_poll().unwrap());
+    assert!(delivery.uncommitted().is_empty(), "a batch of before proves nothing now");
+}
+
+#[test]
+fn an_iterator_proves_a_record_when_the_next_is_asked_for() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..3).unwrap();
+    let processed = || delivery.partition(&tp(0)).unwrap().processed;
+    for expected in [None, Some(1), Some(2)] {
+        assert!(matches!(delivery.next_record(10), Ok(Step::Item(_))));
+        assert_eq!(processed(), expected);
+    }
+    assert!(matches!(delivery.next_record(10), Ok(Step::Wait)));
+    assert_eq!(processed(), Some(3));
+    delivery.seal();
+    assert!(matches!(delivery.next_record(10), Ok(Step::End)));
+}
+
+#[test]
+fn offsets_are_committed_only_of_owned_partitions_and_up_to_the_position() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    delivery.take(4).unwrap();
+    let claim = |partition, offset| delivery.claim_offsets(&BTreeMap::from([(tp(partition), offset)]));
+    assert!(claim(0, 4).is_ok());
+    assert_eq!(claim(0, 5).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(claim(1, 0).unwrap_err().kind(), ErrorKind::Rebalancing);
+}
+
+#[test]
+fn closed_is_never_left() {
+    let delivery = delivery(1, false);
+    delivery.enter(State::Closing);
+    delivery.enter(State::Running);
+    assert_eq!(delivery.state(), State::Closing);
+    install(&delivery, &[(0, 0)]);
+    assert!(delivery.partitions().is_empty());
+    delivery.enter(State::Closed);
+    for state in State::ALL {
+        delivery.enter(state);
+        assert_eq!(delivery.state(), State::Closed);
+    }
+}
+
+#[test]
+fn room_is_given_in_order_and_one_frame_may_always_exceed_it() {
+    let delivery = delivery(100, false);
+    let first = delivery.reserve(u64::MAX).now_or_never().expect("an empty buffer takes anything");
+    let mut second = Box::pin(delivery.reserve(60));
+    let mut third = Box::pin(delivery.reserve(30));
+    let mut fourth = Box::pin(delivery.reserve(30));
+    assert!((&mut second).now_or_never().is_none());
+    assert!((&mut third).now_or_never().is_none());
+    assert!((&mut fourth).now_or_never().is_none());
+    drop(first);
+    let second = (&mut second).now_or_never().expect("it was first in the queue");
+    // Granted and given up before it was noticed: the next one gets it.
+    drop(third);
+    let fourth = (&mut fourth).now_or_never().expect("there is room again");
+    drop((second, fourth));
+    assert_eq!(delivery.lock().reserved, 0);
+}
+
+#[test]
+fn under_threads_no_record_of_an_ended_fence_comes_out_and_none_of_a_live_one_is_lost() {
+    for round in 0..200u64 {
+        let delivery = delivery(1 << 20, false);
+        install(&delivery, &[(0, 0)]);
+        let old = fence(&delivery, 0);
+        let before = std::sync::atomic::AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let reader =
+                scope.spawn(|| (0..50).take_while(|i| push(&delivery, 0, old, i * 2..i * 2 + 2).is_ok()).count());
+            let poller = scope.spawn(|| {
+                let mut last = None;
+                loop {
+                    let live = before.load(Ordering::SeqCst);
+                    match delivery.take(3) {
+                        Ok(Some(batch)) => {
+                            for (_, offset) in offsets(&batch) {
+                                assert_eq!(offset, last.map_or(0, |last| last + 1), "in order, none twice");
+                                last = Some(offset);
+                            }
+                        }
+                        Ok(None) if live => std::thread::yield_now(),
+                        Ok(None) => panic!("the end of the fence was not told"),
+                        Err(error) => return (error.kind(), last),
+                    }
+                }
+            });
+            for _ in 0..round {
+                std::hint::spin_loop();
+            }
+            delivery.end_fences();
+            before.store(false, Ordering::SeqCst);
+            assert_eq!(poller.join().unwrap().0, ErrorKind::Rebalancing);
+            let pushed = reader.join().unwrap();
+            assert!(pushed <= 50);
+        });
+        assert_eq!((delivery.buffered(), delivery.lock().reserved), (0, 0));
+    }
+}
+
+proptest! {
+    /// Whatever is pushed and however it is taken: every new offset once, in order, and the bytes add up.
+    #[test]
+    fn takes_add_up_to_what_was_pushed(
+        pushes in proptest::collection::vec((0u32..3, 0u64..4, 1u64..20), 1..20),
+        takes in proptest::collection::vec(1usize..30, 1..40),
+    ) {
+        let delivery = delivery(1 << 30, false);
+        install(&delivery, &[(0, 0), (1, 0), (2, 0)]);
+        let mut next = [0u64; 3];
+        let (mut taken, mut buffered) = (vec![Vec::new(); 3], 0);
+        let mut takes = takes.into_iter();
+        let take = |max, taken: &mut Vec<Vec<u64>>| {
+            if let Some(batch) = delivery.take(max).unwrap() {
+                for (partition, offset) in offsets(&batch) {
+                    taken[partition as usize].push(offset);
+                }
+            }
+        };
+        for (partition, overlap, count) in pushes {
+            let start = next[partition as usize].saturating_sub(overlap);
+            let end = start + count;
+            push(&delivery, partition, fence(&delivery, partition), start..end).unwrap();
+            next[partition as usize] = next[partition as usize].max(end);
+            if let Some(max) = takes.next() {
+                take(max, &mut taken);
+            }
+            buffered = buffered.max(delivery.buffered());
+        }
+        take(usize::MAX, &mut taken);
+        for partition in 0..3 {
+            prop_assert_eq!(&taken[partition], &(0..next[partition]).collect::<Vec<_>>());
+        }
+        prop_assert_eq!(delivery.buffered(), 0);
+        prop_assert!(delivery.partitions().values().all(|owned| owned.buffered == 0));
+    }
+}
