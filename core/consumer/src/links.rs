@@ -1,6 +1,7 @@
 //! The links of a consumer: one per broker for everything that isn't reading, and a bounded number per broker for reading.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,8 +32,41 @@ struct Pool {
     /// Brokers to ask, the one that answered last in front.
     known: Vec<Address>,
     control: BTreeMap<Address, Link>,
-    /// The links for reading, by broker and place, with the partitions that each has served.
-    reading: BTreeMap<(Address, usize), (Link, BTreeSet<TopicPartition>)>,
+    reading: BTreeMap<Address, Vec<Place>>,
+}
+
+/// A link for reading: who reads on it, and what it has ever served.
+struct Place {
+    link: Link,
+    readers: Arc<AtomicUsize>,
+    served: BTreeSet<TopicPartition>,
+}
+
+impl Place {
+    fn seat(&mut self, partition: &TopicPartition) -> Seat {
+        self.served.insert(partition.clone());
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        Seat { link: self.link.clone(), readers: Arc::clone(&self.readers) }
+    }
+}
+
+/// A reader's place on a link. It is given up when the reader ends.
+pub(crate) struct Seat {
+    pub(crate) link: Link,
+    readers: Arc<AtomicUsize>,
+}
+
+impl Seat {
+    /// Whether nobody else reads on this link, so that the broker may hold it up while there is nothing to read.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.readers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Links {
@@ -72,24 +106,28 @@ impl Links {
         }
     }
 
-    /// A link to read a partition on, and whether no other partition reads there.
+    /// A seat to read a partition from a broker.
     ///
     /// A connection remembers where it stands in a partition and believes that over what it is asked. So a link serves a
     /// partition once only: whoever begins anew gets a link that has never seen the partition.
-    pub(crate) fn reading(&self, address: &Address, partition: &TopicPartition, sharing: usize) -> (Link, bool) {
+    pub(crate) fn seat(&self, address: &Address, partition: &TopicPartition) -> Seat {
         let mut pool = self.pool();
-        let places = self.max_reading.max(1);
-        let place = partition.partition as usize % places;
-        let key = (address.clone(), place);
-        let reusable =
-            pool.reading.get(&key).is_some_and(|(link, served)| !link.is_dead() && !served.contains(partition));
-        if !reusable {
-            let link = self.open(address.clone());
-            pool.reading.insert(key.clone(), (link, BTreeSet::new()));
+        let places = pool.reading.entry(address.clone()).or_default();
+        places.retain(|place| !place.link.is_dead() && place.readers.load(Ordering::Relaxed) > 0);
+        let full = places.len() >= self.max_reading;
+        let least = |place: &&mut Place| place.readers.load(Ordering::Relaxed);
+        let fresh = |place: &&mut Place| !place.served.contains(partition);
+        if full && let Some(place) = places.iter_mut().filter(fresh).min_by_key(least) {
+            return place.seat(partition);
         }
-        let (link, served) = pool.reading.get_mut(&key).expect("it was just put there");
-        served.insert(partition.clone());
-        (link.clone(), sharing <= places && served.len() == 1)
+        if full {
+            // Every link has served the partition. One makes way; who reads on it goes on until it ends.
+            places.swap_remove(0);
+        }
+        let mut place = Place { link: self.open(address.clone()), readers: Arc::default(), served: BTreeSet::new() };
+        let seat = place.seat(partition);
+        places.push(place);
+        seat
     }
 
     /// Gives up all links for reading: the next assignment begins on fresh ones.
@@ -125,12 +163,12 @@ impl Links {
 
     /// Asks a question that any broker can answer. Brokers are asked one after the other, the next one when the one before
     /// has failed or has been silent for a while; the first real answer counts. Where all fail, an answer that is an error
-    /// says more than silence.
+    /// says more than silence, and "there is no such topic" counts only where every broker in reach says it.
     pub(crate) async fn ask_any<R: Request>(&self, request: &R) -> Result<(R::Reply, Address), CallError> {
         let candidates = self.pool().known.clone();
         let mut waiting = candidates.into_iter();
         let mut open = FuturesUnordered::new();
-        let mut worst: Option<CallError> = None;
+        let mut telling: Option<CallError> = None;
         let mut launch = true;
         loop {
             if launch && let Some(address) = waiting.next() {
@@ -138,7 +176,7 @@ impl Links {
                 open.push(async move { (link.call(request, Duration::ZERO).await, address) });
             }
             if open.is_empty() {
-                return Err(worst.unwrap_or_else(|| CallError::Lost("no broker is known".to_owned())));
+                return Err(telling.unwrap_or_else(|| CallError::Lost("no broker is known".to_owned())));
             }
             launch = true;
             let more = waiting.len() > 0;
@@ -148,15 +186,24 @@ impl Links {
                         self.answered(&address);
                         return Ok((reply, address));
                     }
-                    Err(CallError::Refused(error)) => match error.meaning() {
-                        // A broker that is just starting, or hasn't heard yet, isn't the last word.
-                        Meaning::Transient | Meaning::TopicNotFound | Meaning::Permanent => worst = Some(CallError::Refused(error)),
-                        _ => return Err(CallError::Refused(error)),
-                    },
-                    Err(lost) => { worst.get_or_insert(lost); }
+                    Err(error) => {
+                        if telling.as_ref().is_none_or(|other| weight(other) < weight(&error)) {
+                            telling = Some(error);
+                        }
+                    }
                 },
                 () = tokio::time::sleep(HEDGE), if more => {}
             }
         }
+    }
+}
+
+/// How much a failed answer says about the cluster.
+fn weight(error: &CallError) -> u32 {
+    match error {
+        CallError::Lost(_) => 0,
+        CallError::Corrupt(_) => 1,
+        CallError::Refused(error) if error.meaning() == Meaning::TopicNotFound => 2,
+        CallError::Refused(_) => 3,
     }
 }

@@ -165,6 +165,11 @@ impl Membership {
         if ticket == self.ticket { self.on(event) } else { Vec::new() }
     }
 
+    /// The heartbeat on its way was answered, or never will be: the next one may go.
+    pub(crate) fn heartbeat_answered(&mut self) {
+        self.heartbeat_open = false;
+    }
+
     fn ask(&mut self, action: Action, actions: &mut Vec<Action>) {
         self.ticket += 1;
         self.pausing = action == Action::Pause;
@@ -231,19 +236,11 @@ impl Membership {
                     actions.push(Action::Heartbeat { member, generation });
                 }
             }
-            Event::Alive { generation } => {
-                self.heartbeat_open = false;
-                if self.is_current(generation) && self.phase == Phase::Stable {
-                    actions.push(Action::Progress);
-                }
+            Event::Alive { generation } if self.is_current(generation) && self.phase == Phase::Stable => {
+                actions.push(Action::Progress);
             }
-            Event::Fenced { generation, failure } => {
-                self.heartbeat_open = false;
-                // An answer about a generation that this member has left already says nothing new.
-                if self.is_current(generation) {
-                    self.fenced(failure, &mut actions);
-                }
-            }
+            // An answer about a generation that this member has left already says nothing new.
+            Event::Fenced { generation, failure } if self.is_current(generation) => self.fenced(failure, &mut actions),
             Event::Close => self.close(&mut actions),
             Event::Left if self.phase == Phase::Leaving => self.over(true, &mut actions),
             _ => {}

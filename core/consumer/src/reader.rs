@@ -9,7 +9,8 @@ use cursus_wire::{BrokerError, Group, MAX_BODY, Meaning, Member, RecordBatch};
 
 use crate::batch::Fence;
 use crate::delivery::Delivery;
-use crate::link::{CallError, Link};
+use crate::link::CallError;
+use crate::links::Seat;
 use crate::types::TopicPartition;
 
 /// Why a reader ended.
@@ -28,9 +29,7 @@ pub(crate) enum End {
 /// Everything a reader needs.
 pub(crate) struct Reader {
     pub(crate) delivery: Arc<Delivery>,
-    pub(crate) link: Link,
-    /// Whether the connection is this partition's alone, so that the broker may wait for records on it.
-    pub(crate) alone: bool,
+    pub(crate) seat: Seat,
     pub(crate) partition: TopicPartition,
     pub(crate) fence: Fence,
     pub(crate) position: u64,
@@ -61,7 +60,8 @@ impl Reader {
         loop {
             let room = self.delivery.reserve(self.sizing.estimate()).await;
             let records = self.sizing.records();
-            let wait = if self.alone { self.wait } else { Duration::ZERO };
+            let alone = self.seat.is_alone();
+            let wait = if alone { self.wait } else { Duration::ZERO };
             let request = Consume {
                 topic: self.partition.topic.clone(),
                 partition: self.partition.partition,
@@ -73,7 +73,7 @@ impl Reader {
                 batch: Some(records),
                 wait_ms: (!wait.is_zero()).then_some(wait.as_millis() as u64),
             };
-            let batch = match self.link.call(&request, wait).await {
+            let batch = match self.seat.link.call(&request, wait).await {
                 Ok(reply) => reply.0,
                 Err(CallError::Refused(error)) => {
                     return match error.meaning() {
@@ -90,7 +90,7 @@ impl Reader {
                 let (topic, partition) = (batch.topic(), batch.partition());
                 return End::Lost(format!(
                     "{}: asked for {}, got records of {topic:?}-{partition}",
-                    self.link.address(),
+                    self.seat.link.address(),
                     self.partition
                 ));
             }
@@ -105,7 +105,7 @@ impl Reader {
             }
             if !empty {
                 pause = FIRST_PAUSE;
-            } else if !self.alone {
+            } else if !alone {
                 // Waiting at the broker would hold up every partition behind us on this connection.
                 tokio::time::sleep(pause.min(self.wait)).await;
                 pause = (pause * 2).min(self.wait.max(FIRST_PAUSE));

@@ -125,3 +125,39 @@ async fn nothing_outlives_closed() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_consumer_dropped_in_the_middle_of_close_is_closed_all_the_same() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    started(&consumer).await;
+    let hold = cluster.hold("LEAVE_GROUP");
+    {
+        let close = consumer.close(None);
+        tokio::pin!(close);
+        tokio::select! {
+            () = &mut close => panic!("the leave is held"),
+            () = hold.reached() => {}
+        }
+    }
+    drop(consumer);
+    hold.release();
+    soon("the member to leave", cluster.wait_for("no members", |c| c.group("g").unwrap().members.is_empty())).await;
+    soon("its connections to go", cluster.wait_for("no connections", |c| c.connections(0) == 0)).await;
+}
+
+#[tokio::test]
+async fn a_member_that_is_not_answered_about_its_topic_still_syncs() {
+    // METADATA for readers and SYNC for the membership are open at once: the failure of one is not the failure of the other.
+    let cluster = cluster_with(3, 3, 30).await;
+    let first = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&first, &mut seen, 30).await;
+    cluster.fail_next("METADATA", 10, "cluster_metadata_unavailable").unwrap();
+    cluster.cut_connections(None).unwrap();
+    let second = consumer(&cluster);
+    started(&second).await;
+    until("both to share", &first, |first| first.state() == State::Running && first.assignment().len() < 3).await;
+    closed(&first).await;
+    closed(&second).await;
+}

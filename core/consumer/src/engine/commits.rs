@@ -20,13 +20,15 @@ pub(crate) struct Pending {
     answer: Option<oneshot::Sender<Result<()>>>,
     /// It was on its way at least once, so its outcome may be unknown.
     sent: bool,
+    /// Its time was over while it was on its way: it isn't sent again.
+    expired: bool,
     /// It was refused together with others: it goes by itself, so that it can't sink them or be sunk.
     alone: bool,
 }
 
 impl Pending {
     pub(super) fn new(claims: Claims, deadline: Option<Instant>, answer: Option<oneshot::Sender<Result<()>>>) -> Self {
-        Self { claims, deadline, answer, sent: false, alone: false }
+        Self { claims, deadline, answer, sent: false, expired: false, alone: false }
     }
 
     pub(super) fn alone(self) -> Self {
@@ -34,13 +36,15 @@ impl Pending {
     }
 
     pub(super) fn end(mut self, result: Result<()>) {
-        if let Some(answer) = self.answer.take() {
-            let _ = answer.send(result);
-        }
+        self.tell(result);
     }
 
     /// The end of a commit whose time is over.
-    pub(super) fn expire(self) {
+    pub(super) fn expire(mut self) {
+        self.tell_expired();
+    }
+
+    fn tell_expired(&mut self) {
         let partitions = listed(self.claims.keys());
         let error = if self.sent {
             Error::new(
@@ -55,7 +59,14 @@ impl Pending {
                 ),
             )
         };
-        self.end(Err(error));
+        self.deadline = None;
+        self.tell(Err(error));
+    }
+
+    fn tell(&mut self, result: Result<()>) {
+        if let Some(answer) = self.answer.take() {
+            let _ = answer.send(result);
+        }
     }
 }
 
@@ -113,7 +124,7 @@ impl Commits {
 
     /// Puts back what has to be sent again, in order.
     pub(super) fn put_back(&mut self, pending: Vec<Pending>) {
-        for pending in pending.into_iter().rev() {
+        for pending in pending.into_iter().rev().filter(|pending| !pending.expired) {
             self.waiting.push_front(pending);
         }
     }
@@ -122,18 +133,16 @@ impl Commits {
         self.waiting.iter().chain(&self.in_flight).filter_map(|pending| pending.deadline).min()
     }
 
-    /// Takes out what is over.
-    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Pending> {
+    /// Ends what is over. What is on its way can still be taken by the broker, so it stays until that is known.
+    pub(super) fn expire(&mut self, now: Instant) {
         let over = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
-        let mut expired = Vec::new();
-        for pending in std::mem::take(&mut self.waiting) {
-            if over(&pending) { expired.push(pending) } else { self.waiting.push_back(pending) }
+        for mut pending in std::mem::take(&mut self.waiting) {
+            if over(&pending) { pending.tell_expired() } else { self.waiting.push_back(pending) }
         }
-        let (over, on) = std::mem::take(&mut self.in_flight).into_iter().partition::<Vec<_>, _>(over);
-        self.in_flight = on;
-        // Answered as "unknown"; their offsets may still be committed by the request on its way.
-        expired.extend(over);
-        expired
+        for pending in self.in_flight.iter_mut().filter(|pending| over(pending)) {
+            pending.tell_expired();
+            pending.expired = true;
+        }
     }
 
     /// Takes out everything, because nothing more will be sent.

@@ -68,11 +68,11 @@ impl Session {
 
     /// Sends what waits, unless something is on its way already or the membership can't commit now.
     pub(super) fn send_commits(&mut self) {
+        // The last look before a byte is sent, and the end of those that nothing will be sent of.
+        self.refuse_stale_commits();
         if self.commits.open || self.commits.pausing || !self.machine.may_commit() {
             return;
         }
-        // The last look before a byte is sent.
-        self.refuse_stale_commits();
         let Some((member, generation)) =
             self.machine.identity().map(|(member, generation)| (member.clone(), generation))
         else {
@@ -200,6 +200,6 @@ impl Session {
     }
 
     pub(crate) fn expire_commits(&mut self, now: Instant) {
-        self.commits.take_expired(now).into_iter().for_each(Pending::expire);
+        self.commits.expire(now);
     }
 }

@@ -72,7 +72,8 @@ impl Session {
         let (links, topic, pause) = (Arc::clone(&self.common.links), self.topic.clone(), self.leaders.backoff.next());
         self.run(async move {
             sleep(pause).await;
-            Outcome::Leaders(links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply))
+            let result = links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply);
+            Outcome::Leaders { ticket: None, result }
         });
     }
 

@@ -63,8 +63,8 @@ pub(crate) enum Outcome {
     Prepared { ticket: u64, result: Result<offsets::Positions, CallError> },
     /// What is committed, looked up anew under an assignment that goes on.
     Refreshed(BTreeMap<TopicPartition, (Fence, u64)>),
-    /// The leaders of the topic.
-    Leaders(Result<reply::Metadata, CallError>),
+    /// The leaders of the topic, asked for by the membership (then with its ticket) or for readers.
+    Leaders { ticket: Option<u64>, result: Result<reply::Metadata, CallError> },
     /// Old readers have ended.
     Stopped,
     /// It is time for a reader that had to wait.
@@ -152,6 +152,7 @@ impl Engine {
         let mut heartbeats = every(settings.heartbeat_interval_ms);
         let mut auto_commits = every(settings.auto_commit_interval_ms);
         let auto_commit = settings.enable_auto_commit;
+        let mut held = true;
         loop {
             self.collect_operations();
             if self.is_over() {
@@ -159,10 +160,10 @@ impl Engine {
             }
             let deadline = self.next_deadline();
             tokio::select! {
-                message = self.messages.recv() => match message {
+                message = self.messages.recv(), if held => match message {
                     Some(message) => self.on_message(message),
                     // Dropped while it closes is closed all the same; dropped without close is abandoned.
-                    None if self.closing.is_some() => self.messages.close(),
+                    None if self.closing.is_some() => held = false,
                     None => return self.abandon().await,
                 },
                 Some((session, outcome)) = self.operations.next() => self.sessions[session].on_outcome(outcome),

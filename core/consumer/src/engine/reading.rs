@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use cursus_wire::Meaning;
@@ -18,7 +19,7 @@ use crate::types::TopicPartition;
 use super::session::Session;
 use super::{Outcome, ReaderEnd};
 
-/// How often a redirect is followed at once. More in a row are a cluster that doesn't know itself.
+/// How many redirects in a row are followed at once. More are a cluster that doesn't know itself.
 const REDIRECTS: u32 = 3;
 
 /// What is being read.
@@ -30,8 +31,8 @@ struct Reading {
     task: Option<JoinHandle<()>>,
     sizing: Sizing,
     leader: Option<Address>,
-    /// Redirects since the last reply.
-    redirects: Arc<std::sync::atomic::AtomicU32>,
+    /// Readers that ended since the last reply.
+    failures: Arc<AtomicU32>,
 }
 
 impl Readings {
@@ -47,7 +48,7 @@ impl Session {
         let owned = self.common.shared.delivery.partitions();
         for (partition, owned) in &owned {
             let sizing = Sizing::new(most);
-            let reading = Reading { fence: owned.fence, task: None, sizing, leader: None, redirects: Arc::default() };
+            let reading = Reading { fence: owned.fence, task: None, sizing, leader: None, failures: Arc::default() };
             self.readings.0.insert(partition.clone(), reading);
         }
         for (partition, owned) in owned {
@@ -87,19 +88,17 @@ impl Session {
                 .trouble(Part::Partition(partition.clone()), &format!("no broker leads {partition}"));
             return self.read_after_metadata(partition.clone());
         };
-        let sharing = self.readings.0.keys().filter(|other| self.leaders.of(other.partition) == Some(&leader)).count();
         let Some(reading) = self.readings.0.get_mut(partition).filter(|reading| reading.fence == fence) else { return };
-        let (link, alone) = self.common.links.reading(&leader, partition, sharing);
+        let seat = self.common.links.seat(&leader, partition);
         // Where the position is what is committed, the broker starts there by itself. Everywhere else the committed offset
         // would win over the one we ask for, so the request names a group that has none.
         let at_committed = owned.fetched == owned.committed.unwrap_or(0);
         let group = if at_committed { self.group.clone() } else { reader_group(&self.group, &member) };
         let health = Arc::clone(&self.common.shared.health);
-        let (part, redirects) = (Part::Partition(partition.clone()), Arc::clone(&reading.redirects));
+        let (part, failures) = (Part::Partition(partition.clone()), Arc::clone(&reading.failures));
         let reader = Reader {
             delivery: Arc::clone(&self.common.shared.delivery),
-            link,
-            alone,
+            seat,
             partition: partition.clone(),
             fence,
             position: owned.fetched,
@@ -110,7 +109,7 @@ impl Session {
             wait: Duration::from_millis(self.common.shared.settings.fetch_wait_ms),
             sizing: reading.sizing.clone(),
             on_answer: Box::new(move || {
-                redirects.store(0, std::sync::atomic::Ordering::Relaxed);
+                failures.store(0, Ordering::Relaxed);
                 health.recovered(&part);
             }),
         };
@@ -131,8 +130,8 @@ impl Session {
             return;
         };
         reading.task = None;
-        let redirects = reading.redirects.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        if redirects == 0 {
+        let failures = reading.failures.fetch_add(1, Ordering::Relaxed);
+        if failures == 0 {
             // The reader before this one had got somewhere: pauses start short again.
             self.leaders.backoff.reset();
         }
@@ -159,7 +158,7 @@ impl Session {
                     let hint = hint.and_then(|hint| hint.parse::<Address>().ok()).map(|hint| hint.seen_from(&speaker));
                     match hint {
                         // To be sent to where we already are, or around in circles, is not progress.
-                        Some(hint) if Some(&hint) != leader.as_ref() && redirects < REDIRECTS => {
+                        Some(hint) if Some(&hint) != leader.as_ref() && failures < REDIRECTS => {
                             self.leaders.set(partition.partition, hint);
                             self.read(&partition, fence);
                         }

@@ -134,9 +134,10 @@ impl Session {
         match action {
             Action::Locate => {
                 let links = Arc::clone(&self.common.links);
-                self.run(
-                    async move { Outcome::Leaders(links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply)) },
-                );
+                self.run(async move {
+                    let result = links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply);
+                    Outcome::Leaders { ticket: Some(ticket), result }
+                });
             }
             Action::Join { resume } => {
                 let (member, generation) = match resume {
@@ -219,10 +220,13 @@ impl Session {
     pub(crate) fn on_outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Membership { ticket, event } => self.answer(ticket, event),
-            Outcome::Heartbeat { generation, result } => match result {
-                Ok(_) => self.feed(Event::Alive { generation }),
-                Err(error) => self.fenced(generation, error),
-            },
+            Outcome::Heartbeat { generation, result } => {
+                self.machine.heartbeat_answered();
+                match result {
+                    Ok(_) => self.feed(Event::Alive { generation }),
+                    Err(error) => self.fenced(generation, error),
+                }
+            }
             Outcome::Prepared { ticket, result } => match result {
                 Ok(positions) if ticket == self.machine.ticket() => {
                     self.prepared = positions;
@@ -240,7 +244,7 @@ impl Session {
                     self.note_committed(&partition, fence, offset);
                 }
             }
-            Outcome::Leaders(result) => self.on_leaders(result),
+            Outcome::Leaders { ticket, result } => self.on_leaders(ticket, result),
             Outcome::Stopped => self.feed(Event::Stopped),
             Outcome::ReaderDue { partition, fence } => self.read(&partition, fence),
             Outcome::Committed { generation, result } => self.on_committed(generation, result),
@@ -289,15 +293,16 @@ impl Session {
     }
 
     /// METADATA came back: for a session that isn't a member yet, this says whether there is such a topic.
-    fn on_leaders(&mut self, result: Result<reply::Metadata, CallError>) {
+    fn on_leaders(&mut self, ticket: Option<u64>, result: Result<reply::Metadata, CallError>) {
         let health = Arc::clone(&self.common.shared.health);
-        let ticket = self.machine.ticket();
         match result {
             Ok(metadata) => {
                 health.recovered(&Part::Topic);
                 self.missing_since = None;
                 self.take_leaders(&metadata);
-                self.answer(ticket, Event::Located);
+                if let Some(ticket) = ticket {
+                    self.answer(ticket, Event::Located);
+                }
             }
             Err(error) => {
                 health.trouble(Part::Topic, &error.to_string());
@@ -317,15 +322,13 @@ impl Session {
                     self.fail(Error::from_broker(ErrorKind::UnknownTopic, message, refused));
                     return;
                 }
-                let failure = match self.failure(error) {
-                    Failure::Fatal(error) if missing => {
-                        tracing::debug!(%error, "not believed yet");
-                        Failure::Passing
+                match ticket {
+                    Some(ticket) => {
+                        let failure = self.failure(error);
+                        self.answer(ticket, Event::Failed(failure));
                     }
-                    other => other,
-                };
-                self.answer(ticket, Event::Failed(failure));
-                self.leaders_failed();
+                    None => self.leaders_failed(),
+                }
             }
         }
     }

@@ -309,6 +309,7 @@ impl World {
 
     fn heartbeat_answered(mut self, lost: bool) -> Option<Self> {
         let generation = self.heartbeat.take()?;
+        self.machine.heartbeat_answered();
         if lost {
             self.losses = self.losses.checked_sub(1)?;
         }
