@@ -8,6 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cursus_wire::RecordBatch;
 use tokio::sync::{Notify, oneshot};
 
+mod room;
+
+pub(crate) use room::Room;
+
 use crate::batch::{Batch, Fence, Frame, Record, Slice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{State, TopicPartition, listed};
@@ -417,30 +421,6 @@ impl Delivery {
 
     // ---- What partition readers do --------------------------------------------------------------------------------------
 
-    /// Waits for room for a reply of about this many bytes. Readers are served in the order in which they came.
-    pub(crate) async fn reserve(self: &Arc<Self>, estimate: u64) -> Room {
-        let estimate = estimate.min(self.max_buffered);
-        let waiting = {
-            let mut inner = self.lock();
-            if inner.waiting.is_empty() && inner.fits(estimate, self.max_buffered) {
-                inner.reserved += estimate;
-                None
-            } else {
-                let (granted, waiting) = oneshot::channel();
-                inner.waiting.push_back((estimate, granted));
-                Some(waiting)
-            }
-        };
-        if let Some(waiting) = waiting {
-            let queued = WaitingRoom { delivery: self, estimate, waiting };
-            if queued.granted().await.is_err() {
-                // The queue was sealed: the reader is about to be cancelled, and what it pushes is refused.
-                return Room { delivery: Arc::clone(self), reserved: 0 };
-            }
-        }
-        Room { delivery: Arc::clone(self), reserved: estimate }
-    }
-
     /// Appends what a reader fetched. Records below the position are dropped, whoever sent them. Returns the next offset
     /// to fetch.
     pub(crate) fn push(
@@ -577,25 +557,6 @@ impl Inner {
         self.queue.push_back(slice);
         Ok((next, true))
     }
-
-    fn fits(&self, estimate: u64, max: u64) -> bool {
-        let used = self.buffered + self.reserved;
-        used == 0 || used.saturating_add(estimate) <= max
-    }
-
-    fn grant_room(&mut self, max: u64) {
-        while let Some((estimate, _)) = self.waiting.front() {
-            let estimate = *estimate;
-            if !self.fits(estimate, max) {
-                break;
-            }
-            let Some((_, granted)) = self.waiting.pop_front() else { break };
-            // A reader that gave up has dropped its end: the next one is asked.
-            if granted.send(()).is_ok() {
-                self.reserved += estimate;
-            }
-        }
-    }
 }
 
 /// A slice's share of its frame's bytes. The shares of the slices that a frame is cut into add up to the frame.
@@ -611,52 +572,6 @@ pub(crate) struct Polling<'a>(&'a Delivery);
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
         self.0.lock().polling = false;
-    }
-}
-
-/// Room in the buffer for a reply that is on its way. Dropped, it is given back.
-pub(crate) struct Room {
-    delivery: Arc<Delivery>,
-    reserved: u64,
-}
-
-impl Room {
-    fn disarm(mut self) -> u64 {
-        std::mem::take(&mut self.reserved)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        if self.reserved > 0 {
-            let mut inner = self.delivery.lock();
-            inner.reserved -= self.reserved;
-            inner.grant_room(self.delivery.max_buffered);
-        }
-    }
-}
-
-/// A reader in the queue for room. Cancelled after the room was granted and before it noticed, it gives it back.
-struct WaitingRoom<'a> {
-    delivery: &'a Delivery,
-    estimate: u64,
-    waiting: oneshot::Receiver<()>,
-}
-
-impl WaitingRoom<'_> {
-    async fn granted(mut self) -> Result<(), oneshot::error::RecvError> {
-        (&mut self.waiting).await
-    }
-}
-
-impl Drop for WaitingRoom<'_> {
-    fn drop(&mut self) {
-        self.waiting.close();
-        if self.waiting.try_recv().is_ok() {
-            let mut inner = self.delivery.lock();
-            inner.reserved -= self.estimate;
-            inner.grant_room(self.delivery.max_buffered);
-        }
     }
 }
 
