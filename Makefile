@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WHEEL := $(VENV)/wheel
+GENERATE := cargo run --quiet --locked -p cursus-bindings-common --bin generate
 PYTHON_FILES := python/cursus_consumer python/tests demo bench scripts
 
 .DEFAULT_GOAL := help
@@ -22,7 +23,7 @@ test: python ## Run every test
 lint: python ## Check formatting, lints, types, and that what is generated is current
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo run --quiet --locked -p cursus-consumer --example generate -- --check
+	$(GENERATE) -- --check
 	$(BIN)/ruff check $(PYTHON_FILES)
 	$(BIN)/ruff format --check $(PYTHON_FILES)
 	$(BIN)/mypy --config-file python/pyproject.toml python/cursus_consumer demo bench scripts
@@ -34,7 +35,7 @@ bench: python ## Measure the engine and Python beside a bare loop that reads the
 	$(BIN)/python bench/run.py
 
 generate: ## Write what is generated from the tables: settings, errors, statistics
-	cargo run --quiet --locked -p cursus-consumer --example generate
+	$(GENERATE)
 
 python: $(VENV)/.ready ## Build the Python package and leave it installed in .venv
 	rm -rf $(WHEEL)
