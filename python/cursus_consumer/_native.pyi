@@ -1,0 +1,393 @@
+"""The native part of cursus_consumer. Import from `cursus_consumer` instead."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, SupportsIndex, final, overload
+
+from typing_extensions import Self, Unpack
+
+from cursus_consumer._settings import ConsumerSettings
+from cursus_consumer._state import State
+from cursus_consumer._statistics import Statistics
+from cursus_consumer.errors import CursusError
+from cursus_consumer.testing import Group, Request
+
+__version__: str
+__all__ = [
+    "Batch",
+    "BatchIterator",
+    "Batches",
+    "Consumer",
+    "EmbeddedCluster",
+    "Hold",
+    "Record",
+    "Records",
+    "TopicPartition",
+    "__version__",
+    "_error_table",
+    "_raise_error",
+    "_setting_names",
+    "_statistic_names",
+]
+
+@final
+class TopicPartition:
+    """A partition of a topic. Hashable, ordered, and the same wherever it comes from."""
+
+    __match_args__: tuple[Literal["topic"], Literal["partition"]]
+
+    def __new__(cls, topic: str, partition: int) -> Self: ...
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    @property
+    def partition(self) -> int:
+        """The partition's number, from 0."""
+
+    def __iter__(self) -> Iterator[str | int]: ...
+    def __getnewargs__(self) -> tuple[str, int]: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __lt__(self, other: TopicPartition, /) -> bool: ...
+    def __le__(self, other: TopicPartition, /) -> bool: ...
+    def __gt__(self, other: TopicPartition, /) -> bool: ...
+    def __ge__(self, other: TopicPartition, /) -> bool: ...
+
+@final
+class Record:
+    """A record. Its key and value become `bytes` when they are first asked for, and not before.
+
+    Equal records are of the same place and have the same bytes.
+    """
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition together: what everything is keyed by."""
+
+    @property
+    def offset(self) -> int:
+        """Its position in the partition."""
+
+    @property
+    def key(self) -> bytes:
+        """The key; empty where there is none, which the protocol doesn't tell apart."""
+
+    @property
+    def value(self) -> bytes:
+        """The payload."""
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a transaction's control record, which only `read_isolation="read_uncommitted"` shows."""
+
+    def detach(self) -> Record:
+        """Copy it, so that it doesn't keep the memory alive in which the records around it came.
+
+        The copy can be committed like this one.
+        """
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Batch(Sequence[Record]):
+    """What one poll returned: an immutable sequence of records, in order per partition, and perhaps empty.
+
+    A slice of it is a batch too, and can be committed. It stays readable after a rebalance and after the consumer is
+    gone; what ends is the right to commit it.
+    """
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Batch: ...
+    def __iter__(self) -> BatchIterator: ...
+    def index(self, value: object, start: int = 0, stop: int | None = None) -> int:
+        """Return the position of the first record that equals `value`."""
+
+    def count(self, value: object) -> int:
+        """Count the records that equal `value`."""
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Return what committing this batch commits: partition by partition, the offset after the last record."""
+
+    def owned(self) -> Batch:
+        """Return the records that may still be committed: of partitions whose assignment hasn't ended since."""
+
+@final
+class BatchIterator(Iterator[Record]):
+    """Goes through a batch."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+    def __length_hint__(self) -> int: ...
+
+@final
+class Consumer:
+    """A member of a consumer group that reads a topic's partitions.
+
+    All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, iteration or `with`.
+    Leaving `with` closes it; without either it is dropped: silently, and without committing anything.
+
+    Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and loses no record. A
+    consumer that was closed by an error raises that error from then on, and one that was closed raises `ClosedError`; a
+    consumer that was made before a fork raises `ForkedError` in the child.
+    """
+
+    def __new__(cls, **settings: Unpack[ConsumerSettings]) -> Self: ...
+    @property
+    def state(self) -> State:
+        """Where the consumer is in its life. Readable at any time."""
+
+    @property
+    def fatal_error(self) -> CursusError | None:
+        """The error that closed the consumer, if one did. Readable at any time."""
+
+    def start(self, timeout: float | None = None) -> None:
+        """Join the group and wait for the first assignment, an empty one included.
+
+        Raises `UnreachableError` where no broker, or no coordinator, could be reached in the time. The consumer goes on
+        trying, and so may you.
+        """
+
+    def poll(self, timeout: float | None = None) -> Batch:
+        """Wait for records and take them: at most `max_poll_records`, from any of the assigned partitions.
+
+        The batch is empty where the time is over first. With `enable_auto_commit` this says that what the poll before
+        returned is processed.
+
+        Raises `RebalancingError` once after each rebalance; poll again to go on. Brokers out of reach raise nothing:
+        the batch is empty, and `stats` says what is wrong and for how long. With `enable_auto_commit` a poll beside
+        another one raises `InvalidStateError`.
+        """
+
+    def commit(
+        self, what: Batch | Record | Mapping[TopicPartition | int, int] = ..., timeout: float | None = None
+    ) -> None:
+        """Commit a batch, everything up to a record, offsets by partition, or all that poll has returned.
+
+        It waits until the group's coordinator has taken it. Offsets are the next ones to read; a partition's bare
+        number is enough while there is one topic. All partitions of one call are committed, or none.
+
+        Raises `RebalancingError` where a partition's assignment has ended since it was read, and then nothing was
+        sent; `OffsetRegressionError` for a step back; `InvalidArgumentError` for records of another consumer or an
+        offset that wasn't read; `TimedOutError` where it couldn't be sent in time and was withdrawn;
+        `CommitOutcomeUnknownError` where it was sent and not answered in time.
+        """
+
+    def committed(self, partition: TopicPartition | int, timeout: float | None = None) -> int | None:
+        """Ask the group's coordinator what is committed for a partition; None where nothing is."""
+
+    def position(self, partition: TopicPartition | int) -> int | None:
+        """Return the next offset to poll of a partition; None where it isn't assigned to this consumer."""
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are this consumer's now. Readable at any time."""
+
+    def owned(self, batch: Batch) -> Batch:
+        """Return the records of a batch that may still be committed: see `Batch.owned`."""
+
+    def stats(self) -> Statistics:
+        """Tell what the consumer is doing right now. Readable at any time."""
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Commit what is waiting and what is proven processed, leave the group, and end everything that runs.
+
+        Any number of calls from any threads are one; each returns once the consumer is closed. What couldn't be done in
+        the time is in `stats().given_up`. A poll in progress ends with `ClosedError`, and an iteration ends.
+        Interrupted, closing goes on in the background.
+        """
+
+    def batches(self) -> Batches:
+        """Iterate batch by batch, until the consumer is closed. A rebalance is a boundary, and not an error.
+
+        Asking for the next batch says that the one before is processed.
+        """
+
+    def __iter__(self) -> Records:
+        """Iterate record by record, until the consumer is closed. A rebalance is a boundary, and not an error.
+
+        Asking for the next record says that the one before is processed.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+@final
+class Records(Iterator[Record]):
+    """Goes through a consumer's records, one by one."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+
+@final
+class Batches(Iterator[Batch]):
+    """Goes through a consumer's records, batch by batch."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Batch: ...
+
+@final
+class EmbeddedCluster:
+    """A Cursus cluster in this process: brokers that speak the real protocol, with faults on command.
+
+    They listen on loopback sockets and hold everything in memory. The cluster runs once it is made, and ends with `with`
+    or `stop`. Brokers are named by their index. What doesn't exist is an `InvalidArgumentError` that says what does.
+
+    With one broker it is a standalone one, which answers a few commands differently. `session_timeout_ms` is how long a
+    member may be silent, `expiry_check_ms` how often silent ones are looked for, `leader_election_ms` how long a leader
+    that went down is still named, `coordinator_commit_lag_ms` how long a commit may stay unseen, and `port` the first
+    broker's port, where free ones won't do.
+    """
+
+    def __new__(
+        cls,
+        *,
+        brokers: int = 3,
+        session_timeout_ms: int = 10000,
+        expiry_check_ms: int = 5000,
+        leader_election_ms: int = 500,
+        coordinator_commit_lag_ms: int = 0,
+        idle_timeout_ms: int = 60000,
+        port: int | None = None,
+        advertised_host: str | None = None,
+    ) -> Self: ...
+    @property
+    def brokers(self) -> list[str]:
+        """Where the brokers listen, as `host:port`, for a consumer's `brokers`."""
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic, or give an existing one more partitions. Partition p is led by broker p modulo their number."""
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records. Groups that read it keep their members and offsets."""
+
+    def produce(
+        self,
+        topic: str,
+        records: Iterable[bytes | bytearray | str | tuple[bytes | bytearray | str | None, bytes | bytearray | str]],
+        partition: int | None = None,
+    ) -> dict[int, int]:
+        """Write records, and give the offset behind the last one of each partition that was written to.
+
+        A record is its value, or a pair of key and value. Without a partition records with a key go where their key
+        always goes, and those without one are dealt out in turn.
+        """
+
+    def fill(self, topic: str, count: int, value_size: int) -> None:
+        """Write `count` records of `value_size` bytes, dealt out over all partitions in turn.
+
+        Record i (from 0) has the key `i` and a value that begins with i in 20 digits.
+        """
+
+    def delete_records(self, topic: str, partition: int, earliest: int) -> None:
+        """Forget the records of a partition below `earliest`, as retention does."""
+
+    def stop_broker(self, broker: int) -> None:
+        """Stop a broker as SIGTERM does: what its connections are at is finished."""
+
+    def kill_broker(self, broker: int) -> None:
+        """Kill a broker: its connections are cut at once, and replies in flight are lost."""
+
+    def restart_broker(self, broker: int) -> None:
+        """Start a broker again, on the port it had."""
+
+    def is_running(self, broker: int) -> bool:
+        """Tell whether a broker runs."""
+
+    def connections(self, broker: int) -> int:
+        """Count the connections that a broker has."""
+
+    def move_coordinator(self, group: str, broker: int) -> None:
+        """Make another broker a group's coordinator."""
+
+    def coordinator(self, group: str) -> int:
+        """Return the broker that coordinates a group, running or not."""
+
+    def move_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Make another broker a partition's leader."""
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the broker that leads a partition, running or not."""
+
+    def fail_next(self, command: str, times: int, error: str) -> None:
+        """Answer the next `times` of a command with `ERROR: ` and this text, and don't carry them out."""
+
+    def lose_reply(self, command: str, times: int = 1) -> None:
+        """Carry out the next `times` of a command, and cut the connection instead of replying."""
+
+    def corrupt_next(self, command: str, times: int = 1) -> None:
+        """Carry out the next `times` of a command, and damage the replies so that they can't be decoded."""
+
+    def hold(self, command: str) -> Hold:
+        """Hold the next of a command until the hold is released."""
+
+    def cut_connections(self, broker: int | None = None) -> None:
+        """Cut all connections of one broker, or of all. New ones are accepted."""
+
+    def expire_member(self, group: str, member: str) -> None:
+        """Expire a member now, as if its session had ended."""
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return what a group has committed in a topic: the next offset to read by partition."""
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """Return the offset behind the last record by partition; empty where there is no such topic."""
+
+    def group(self, group: str) -> Group | None:
+        """Return a group as its coordinator sees it; None where there is none of that name."""
+
+    def requests(self) -> list[Request]:
+        """Return the last 10,000 requests that the brokers received, oldest first."""
+
+    def clear_requests(self) -> None:
+        """Forget the requests so far."""
+
+    def wait_for(self, condition: Callable[[], object], timeout: float | None = 10.0) -> None:
+        """Wait until `condition()` is true. It is called now and after every change in the cluster.
+
+        Raises `TimedOutError` where that takes longer than `timeout`.
+        """
+
+    def stop(self) -> None:
+        """End all brokers. What is still asked of the cluster afterwards is answered from what it was."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+@final
+class Hold:
+    """A hold on the next request of some command. Leaving `with` releases it."""
+
+    def is_reached(self) -> bool:
+        """Tell whether a request is held."""
+
+    def release(self) -> None:
+        """Let the held request go on; without one, the hold is taken back."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+def _error_table() -> list[tuple[int, str, str, bool, bool]]:
+    """Return the table of errors: number, code, class, retryable, fatal. For the package's tests."""
+
+def _raise_error(number: int, message: str) -> None:
+    """Raise the error of a number with a message; without such a number it panics. For the package's tests."""
+
+def _setting_names() -> list[str]:
+    """Return the names of all settings. For the package's tests."""
+
+def _statistic_names() -> tuple[list[str], list[str]]:
+    """Return the names of all statistics, and of those of a partition. For the package's tests."""
