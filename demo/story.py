@@ -126,8 +126,9 @@ class Story:
             self.rebalance_seen |= worker.name == "first"
             say(f"  the {worker.name} consumer is told: partitions {event['partitions']} are being handed out anew")
         elif kind == "refused":
+            records, partitions = event["records"], event["partitions"]
             say(
-                f"  the {worker.name} consumer commits {event['records']} records of partitions {event['partitions']} too late: "
+                f"  the {worker.name} consumer commits {records} records of partitions {partitions} too late: "
                 "refused before a byte was sent"
             )
         elif kind == "ended":
