@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ struct Arguments {
     /// How many brokers; 1 is a standalone broker.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = brokers)]
     brokers: usize,
+    /// The address that the brokers listen on.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
+    host: IpAddr,
     /// The port of the first broker, the next one of the second, and so on; free ports without it.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> ExitCode {
     let options = Options {
         brokers: arguments.brokers,
+        host: arguments.host,
         port: arguments.port,
         advertised_host: arguments.advertised_host.clone(),
         session_timeout: Duration::from_millis(arguments.session_timeout_ms),

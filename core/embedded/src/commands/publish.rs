@@ -98,11 +98,7 @@ pub(super) async fn text(context: &Context<'_>, arguments: &Arguments) -> Said {
 }
 
 /// Appends records, but for repetitions; gives the log's end. Those before one that can't be appended stay.
-fn append<'a>(
-    shelf: &Shelf,
-    idempotent: bool,
-    records: impl IntoIterator<Item = Record<'a>>,
-) -> Result<u64, String> {
+fn append<'a>(shelf: &Shelf, idempotent: bool, records: impl IntoIterator<Item = Record<'a>>) -> Result<u64, String> {
     shelf.write(|log, producers| {
         for record in records {
             let size = record.value.len() + record.key.len() + record.producer_id.len() + DISK_OVERHEAD;

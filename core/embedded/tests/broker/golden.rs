@@ -57,7 +57,8 @@ fn comparable(name: &str, text: &str) -> String {
         // The recorded broker had more topics and groups, and lists them in any order.
         "list" | "list_groups" => {
             let names = text.rsplit('=').next().unwrap().split(',');
-            let mut names: Vec<_> = names.filter(|name| ["gt0965", "gg0965", "__consumer_offsets"].contains(name)).collect();
+            let mut names: Vec<_> =
+                names.filter(|name| ["gt0965", "gg0965", "__consumer_offsets"].contains(name)).collect();
             names.sort_unstable();
             names.join(",")
         }

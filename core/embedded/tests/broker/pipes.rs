@@ -16,7 +16,7 @@ const ROOM: usize = 64 << 10;
 type Listeners = Arc<Mutex<BTreeMap<SocketAddr, UnboundedSender<DuplexStream>>>>;
 
 #[derive(Default)]
-pub struct Pipes {
+pub(crate) struct Pipes {
     listeners: Listeners,
 }
 
