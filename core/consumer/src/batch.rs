@@ -57,7 +57,7 @@ pub(crate) struct Slice {
 
 impl Slice {
     /// The offset after the last record: what a commit of this slice commits.
-    fn next_offset(&self) -> u64 {
+    pub(crate) fn next_offset(&self) -> u64 {
         self.frame.batch.offset(self.records.end - 1) + 1
     }
 }
@@ -146,14 +146,8 @@ impl Batch {
         self.claims().into_iter().map(|(partition, (_, next))| (partition, next)).collect()
     }
 
-    /// The same records from `i` on.
-    pub(crate) fn tail(&self, i: usize) -> Self {
-        let slices = self.slices.iter().zip(&self.starts).filter_map(|(slice, start)| {
-            let skip = i.saturating_sub(*start);
-            let records = slice.records.start + skip.min(slice.records.len())..slice.records.end;
-            (!records.is_empty()).then(|| Slice { records, ..slice.clone() })
-        });
-        Self::new(self.consumer, slices.collect())
+    pub(crate) fn slices(&self) -> &[Slice] {
+        &self.slices
     }
 
     /// Partition by partition, the fence the records were born under and the next offset.
@@ -203,6 +197,13 @@ pub struct Record {
 }
 
 impl Record {
+    /// The first record of a slice.
+    pub(crate) fn new(consumer: u64, slice: Slice) -> Self {
+        slice.frame.hand_out();
+        let index = slice.records.start;
+        Self { consumer, slice, index }
+    }
+
     /// Where it was read from.
     pub fn partition(&self) -> &TopicPartition {
         &self.slice.partition
@@ -297,10 +298,6 @@ pub(crate) mod tests {
         assert!(batch.get(6).is_none());
         assert_eq!(batch.iter().map(|r| r.offset).collect::<Vec<_>>(), offsets);
         assert_eq!(batch.next_offsets().into_values().collect::<Vec<_>>(), [14, 2]);
-        for from in 0..=6 {
-            let tail: Vec<u64> = batch.tail(from).iter().map(|r| r.offset).collect();
-            assert_eq!(tail, offsets[from..]);
-        }
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Consumer {
     /// boundary and not an error.
     pub fn try_next_record(&self) -> Result<Iteration<Record>> {
         self.begin_iteration()?;
-        self.shared.delivery.next_record(self.max_poll_records()).map(Into::into)
+        self.shared.delivery.next_record().map(Into::into)
     }
 
     /// The next batch, if there is one by now. Asking for it says that the one before is processed; a rebalance is a boundary
@@ -428,6 +428,11 @@ impl Poll<'_> {
     /// Takes what is ready; nothing where there is nothing yet.
     pub fn take(&self) -> Result<Option<Batch>> {
         self.consumer.shared.delivery.take(self.consumer.max_poll_records())
+    }
+
+    /// Gives back what [`take`](Self::take) returned and the application never saw: the next poll returns it.
+    pub fn give_back(&self, batch: &Batch) {
+        self.consumer.shared.delivery.give_back(batch);
     }
 }
 

@@ -45,8 +45,8 @@ struct Inner {
     polling: bool,
     /// What the last poll returned; the next one proves it processed.
     outstanding: BTreeMap<TopicPartition, (Fence, u64)>,
-    /// The batch an iterator is in, and the index of its next record.
-    iterating: Option<(Batch, usize)>,
+    /// The record that an iterator gave last; asking it for the next one proves this one processed.
+    handed: Option<(TopicPartition, (Fence, u64))>,
     buffered: u64,
     reserved: u64,
     /// Readers that wait for room, first come first served.
@@ -96,7 +96,7 @@ impl Delivery {
                 fatal: None,
                 polling: false,
                 outstanding: BTreeMap::new(),
-                iterating: None,
+                handed: None,
                 buffered: 0,
                 reserved: 0,
                 waiting: VecDeque::new(),
@@ -136,6 +136,8 @@ impl Delivery {
             }
             inner.polling = true;
         }
+        // An iteration that was left behind may have been left for a reason: its last record proves nothing.
+        inner.handed = None;
         let outstanding = std::mem::take(&mut inner.outstanding);
         inner.prove(outstanding);
         Ok(Polling(self))
@@ -143,74 +145,71 @@ impl Delivery {
 
     /// Takes what is ready, at most `max` records. Nothing where there is nothing yet.
     pub(crate) fn take(&self, max: usize) -> Result<Option<Batch>> {
-        let mut inner = self.lock();
+        self.take_under(self.lock(), max)
+    }
+
+    fn take_under(&self, mut inner: MutexGuard<'_, Inner>, max: usize) -> Result<Option<Batch>> {
         inner.usable()?;
         if !inner.revoked.is_empty() {
             return Err(inner.tell_revoked());
         }
-        if let Some((batch, next)) = inner.iterating.take() {
-            let tail = batch.tail(next);
-            if !tail.is_empty() {
-                inner.outstanding = tail.claims();
-                return Ok(Some(tail));
-            }
+        let mut slices = Vec::new();
+        let mut left = max;
+        while let Some(slice) = inner.take_slice(left) {
+            left -= slice.records.len();
+            slices.push(slice);
         }
-        Ok(self.take_queued(inner, max))
-    }
-
-    fn take_queued(&self, mut inner: MutexGuard<'_, Inner>, max: usize) -> Option<Batch> {
-        let slices = inner.take_slices(max);
         if slices.is_empty() {
-            return None;
+            return Ok(None);
         }
         let batch = Batch::new(self.identity, slices);
         inner.outstanding = batch.claims();
         inner.grant_room(self.max_buffered);
-        Some(batch)
+        Ok(Some(batch))
+    }
+
+    /// Takes back what a poll took and nobody saw: the next poll returns it again. What isn't ours any more is dropped.
+    pub(crate) fn give_back(&self, batch: &Batch) {
+        let mut inner = self.lock();
+        for (partition, claim) in batch.claims() {
+            if inner.outstanding.get(&partition) == Some(&claim) {
+                inner.outstanding.remove(&partition);
+            }
+        }
+        for slice in batch.slices().iter().rev() {
+            inner.put_slice(slice);
+        }
+        drop(inner);
+        self.ready.notify_waiters();
     }
 
     /// The next batch for an iterator over batches: a rebalance is a boundary, not an error.
     pub(crate) fn next_batch(&self, max: usize) -> Result<Step<Batch>> {
-        self.lock().revoked.clear();
-        match self.take(max) {
+        let mut inner = self.lock();
+        inner.revoked.clear();
+        match self.take_under(inner, max) {
             Ok(Some(batch)) => Ok(Step::Item(batch)),
             Ok(None) => Ok(Step::Wait),
             Err(error) => step_end(error),
         }
     }
 
-    /// The next record for an iterator over records. Asking for it proves the one before.
-    pub(crate) fn next_record(&self, max: usize) -> Result<Step<Record>> {
+    /// The next record for an iterator over records. Asking for it proves the one before. What comes behind it stays in the
+    /// queue: the position is never beyond what was given out.
+    pub(crate) fn next_record(&self) -> Result<Step<Record>> {
         let mut inner = self.lock();
         if let Err(error) = inner.usable() {
             return step_end(error);
         }
         inner.revoked.clear();
-        loop {
-            if let Some((batch, next)) = &mut inner.iterating {
-                let before = next.checked_sub(1).and_then(|i| batch.get(i));
-                let record = batch.get(*next);
-                *next += 1;
-                if record.is_none() {
-                    inner.iterating = None;
-                }
-                if let Some(before) = before {
-                    let claim = (before.slice.partition.clone(), (before.slice.fence, before.offset() + 1));
-                    inner.prove([claim]);
-                }
-                if let Some(record) = record {
-                    return Ok(Step::Item(record));
-                }
-            }
-            let outstanding = std::mem::take(&mut inner.outstanding);
-            inner.prove(outstanding);
-            let slices = inner.take_slices(max);
-            if slices.is_empty() {
-                return Ok(Step::Wait);
-            }
-            inner.iterating = Some((Batch::new(self.identity, slices), 0));
-            inner.grant_room(self.max_buffered);
-        }
+        let handed = inner.handed.take();
+        inner.prove(handed);
+        let outstanding = std::mem::take(&mut inner.outstanding);
+        inner.prove(outstanding);
+        let Some(slice) = inner.take_slice(1) else { return Ok(Step::Wait) };
+        inner.handed = Some((slice.partition.clone(), (slice.fence, slice.next_offset())));
+        inner.grant_room(self.max_buffered);
+        Ok(Step::Item(Record::new(self.identity, slice)))
     }
 
     /// Checks that everything in `claims` may be committed now: fences current, offsets not beyond what poll returned.
@@ -334,7 +333,7 @@ impl Delivery {
         inner.queue.clear();
         inner.buffered = 0;
         inner.outstanding.clear();
-        inner.iterating = None;
+        inner.handed = None;
         inner.revoked.extend(ended.keys().cloned());
         // Under the same lock: nobody may see a running consumer that owns nothing of what it was running with.
         if inner.state == State::Running {
@@ -390,7 +389,7 @@ impl Delivery {
         let mut inner = self.lock();
         inner.partitions.clear();
         inner.outstanding.clear();
-        inner.iterating = None;
+        inner.handed = None;
     }
 
     /// What is proven processed and not committed yet, as claims for an automatic commit.
@@ -499,29 +498,40 @@ impl Inner {
         Err(Error::rebalancing(message, stale, owned))
     }
 
-    fn take_slices(&mut self, max: usize) -> Vec<Slice> {
-        let mut slices = Vec::new();
-        let mut left = max;
-        while left > 0 {
-            let Some(front) = self.queue.front_mut() else { break };
-            let count = front.records.len().min(left);
-            let mut slice = front.clone();
-            slice.records.end = slice.records.start + count;
-            front.records.start += count;
-            let bytes = share(&slice);
-            if front.records.is_empty() {
-                self.queue.pop_front();
-            }
-            left -= count;
-            self.buffered -= bytes;
-            self.counts.records += count as u64;
-            if let Some(owned) = self.partitions.get_mut(&slice.partition) {
-                owned.buffered -= bytes;
-                owned.position = slice.frame.batch.offset(slice.records.end - 1) + 1;
-            }
-            slices.push(slice);
+    /// The first records of the queue, at most `max`, all of one frame.
+    fn take_slice(&mut self, max: usize) -> Option<Slice> {
+        let front = self.queue.front_mut()?;
+        let count = front.records.len().min(max);
+        if count == 0 {
+            return None;
         }
-        slices
+        let mut slice = front.clone();
+        slice.records.end = slice.records.start + count;
+        front.records.start += count;
+        if front.records.is_empty() {
+            self.queue.pop_front();
+        }
+        let bytes = share(&slice);
+        self.buffered -= bytes;
+        self.counts.records += count as u64;
+        if let Some(owned) = self.partitions.get_mut(&slice.partition) {
+            owned.buffered -= bytes;
+            owned.position = slice.next_offset();
+        }
+        Some(slice)
+    }
+
+    /// The opposite, unless the slice isn't ours any more.
+    fn put_slice(&mut self, slice: &Slice) {
+        let owned = self.partitions.get_mut(&slice.partition).filter(|owned| owned.fence == slice.fence);
+        let Some(owned) = owned else { return };
+        let bytes = share(slice);
+        // Where another thread has taken what lies behind, the position falls all the same: nothing may be skipped.
+        owned.position = slice.frame.batch.offset(slice.records.start);
+        owned.buffered += bytes;
+        self.buffered += bytes;
+        self.counts.records -= slice.records.len() as u64;
+        self.queue.push_front(slice.clone());
     }
 
     fn push(

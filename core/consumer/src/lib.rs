@@ -46,7 +46,7 @@ pub mod statistics;
 mod types;
 
 pub use batch::{Batch, Record, RecordRef};
-pub use consumer::{Commit, Consumer, Iteration};
+pub use consumer::{Commit, Consumer, Iteration, Poll};
 pub use error::{Error, ErrorKind, Result};
 pub use settings::{Settings, Value};
 pub use shared::Environment;

@@ -67,7 +67,7 @@ fn what_ended_is_neither_delivered_nor_accepted_nor_committed_and_told_once() {
     install(&delivery, &[(0, 0), (1, 0)]);
     let old = fence(&delivery, 0);
     push(&delivery, 0, old, 0..10).unwrap();
-    let batch = delivery.take(5).unwrap().unwrap();
+    let batch = delivery.take(6).unwrap().unwrap();
     delivery.end_fences();
     assert_eq!(delivery.state(), State::Rebalancing);
     assert_eq!(push(&delivery, 0, old, 10..20), Err(Stale));
@@ -108,13 +108,13 @@ fn an_iterator_proves_a_record_when_the_next_is_asked_for() {
     push(&delivery, 0, fence(&delivery, 0), 0..3).unwrap();
     let processed = || delivery.partition(&tp(0)).unwrap().processed;
     for expected in [None, Some(1), Some(2)] {
-        assert!(matches!(delivery.next_record(10), Ok(Step::Item(_))));
+        assert!(matches!(delivery.next_record(), Ok(Step::Item(_))));
         assert_eq!(processed(), expected);
     }
-    assert!(matches!(delivery.next_record(10), Ok(Step::Wait)));
+    assert!(matches!(delivery.next_record(), Ok(Step::Wait)));
     assert_eq!(processed(), Some(3));
     delivery.seal();
-    assert!(matches!(delivery.next_record(10), Ok(Step::End)));
+    assert!(matches!(delivery.next_record(), Ok(Step::End)));
 }
 
 #[test]
@@ -239,4 +239,46 @@ proptest! {
         prop_assert_eq!(delivery.buffered(), 0);
         prop_assert!(delivery.partitions().values().all(|owned| owned.buffered == 0));
     }
+}
+
+#[test]
+fn an_iteration_moves_the_position_record_by_record_and_leaves_the_rest_to_poll() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    for offset in 0..4 {
+        assert!(matches!(delivery.next_record(), Ok(Step::Item(record)) if record.offset() == offset));
+        let owned = delivery.partition(&tp(0)).unwrap();
+        assert_eq!((owned.position, owned.processed), (offset + 1, (offset > 0).then_some(offset)));
+    }
+    assert_eq!(delivery.claim_all().unwrap()[&tp(0)].1, 4, "nothing that nobody has seen");
+    let _polling = delivery.begin_poll().unwrap();
+    assert_eq!(offsets(&delivery.take(100).unwrap().unwrap()), (4..10).map(|offset| (0, offset)).collect::<Vec<_>>());
+    assert_eq!(delivery.partition(&tp(0)).unwrap().processed, Some(3), "record 3 was left for a reason");
+}
+
+#[test]
+fn what_is_given_back_is_taken_again_and_was_never_returned() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0), (1, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..2).unwrap();
+    push(&delivery, 1, fence(&delivery, 1), 0..3).unwrap();
+    push(&delivery, 0, fence(&delivery, 0), 5..6).unwrap();
+    let before = delivery.buffered();
+    let polling = delivery.begin_poll().unwrap();
+    let batch = delivery.take(6).unwrap().unwrap();
+    delivery.give_back(&batch);
+    drop(polling);
+    assert_eq!((delivery.buffered(), delivery.counts().records), (before, 0));
+    assert!(delivery.claim_all().unwrap().is_empty());
+    let _polling = delivery.begin_poll().unwrap();
+    assert!(delivery.uncommitted().is_empty(), "nothing of it is proven");
+    let again = delivery.take(6).unwrap().unwrap();
+    assert_eq!(again.len(), 6);
+    assert_eq!(offsets(&again), offsets(&batch));
+    delivery.give_back(&again);
+    delivery.end_fences();
+    delivery.install(&BTreeMap::from([(tp(0), (0, None))]));
+    delivery.give_back(&again);
+    assert_eq!(delivery.buffered(), 0, "its assignment has ended");
 }
