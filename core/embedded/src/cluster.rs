@@ -69,7 +69,7 @@ impl Cluster {
             addresses.push(listener.local_address()?);
             listeners.push(listener);
         }
-        let shared = Arc::new(Shared::new(options, addresses));
+        let shared = Arc::new(Shared::new(options.bounded(), addresses));
         for (index, listener) in listeners.into_iter().enumerate() {
             broker::launch(&shared, index, listener);
         }

@@ -93,12 +93,6 @@ pub enum ControlError {
         /// `running` or `down`.
         state: &'static str,
     },
-    /// The broker is down, and this needs one that runs.
-    #[error("broker {broker} is down")]
-    BrokerDown {
-        /// The broker.
-        broker: usize,
-    },
     /// The broker's address couldn't be listened on again.
     #[error("broker {broker} can't listen on {address} again: {source}")]
     Listen {

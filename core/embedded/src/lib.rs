@@ -19,6 +19,17 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What differs from real brokers
+//!
+//! - Leaders and coordinators are placed so that a test can tell where: partition p is led by broker p modulo their number,
+//!   a group's coordinator is a hash of its name. Real brokers hash their own addresses in.
+//! - What one broker knows all know at once: a topic just made, a commit (unless
+//!   [`coordinator_commit_lag`](Options::coordinator_commit_lag) says otherwise), a new generation. A broker that comes back
+//!   knows everything from the first moment. What real ones say meanwhile [`Cluster::fail_next`] says on command.
+//! - All brokers share one log, so whoever runs may lead; real ones lose their place among the replicas for good.
+//! - GROUP_STATUS tells the time since the cluster's start, as if that had been at the start of 2026.
+//! - There is no TLS, no authentication, no compression, no transaction, no event sourcing; their commands say so.
 #![forbid(unsafe_code)]
 
 mod arguments;

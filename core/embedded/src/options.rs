@@ -56,6 +56,26 @@ impl Default for Options {
     }
 }
 
+/// As good as never, and a time that can still be added to any other.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+impl Options {
+    /// The same with times that can be reckoned with: [`Duration::MAX`] is a fine way to say "never".
+    pub(crate) fn bounded(mut self) -> Self {
+        let times = [
+            &mut self.session_timeout,
+            &mut self.expiry_check,
+            &mut self.leader_election,
+            &mut self.coordinator_commit_lag,
+            &mut self.idle_timeout,
+        ];
+        for time in times {
+            *time = LONGEST.min(*time);
+        }
+        self
+    }
+}
+
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")

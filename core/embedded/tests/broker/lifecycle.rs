@@ -175,6 +175,30 @@ async fn bad_options_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn never_is_a_time_too() {
+    let never = Duration::MAX;
+    let options = Options {
+        session_timeout: never,
+        expiry_check: never,
+        leader_election: never,
+        coordinator_commit_lag: never,
+        idle_timeout: never,
+        ..piped(2)
+    };
+    let cluster = Cluster::start(options).await.unwrap();
+    cluster.create_topic("t", 2).unwrap();
+    cluster.move_coordinator("g", 0).unwrap();
+    let mut client = Client::connect(&cluster, 0).await;
+    let member = client.join("g", "m").await;
+    client.ask(&format!("COMMIT_OFFSET topic=t partition=0 group=g member={member} generation=1 offset=1")).await;
+    cluster.kill_broker(1).await.unwrap();
+    sleep(Duration::from_secs(365 * 86_400)).await;
+    assert_eq!(cluster.leader("t", 1).unwrap(), 1);
+    assert_eq!(client.ask("FETCH_OFFSET topic=t partition=0 group=g").await, "OK offset=0");
+    assert_eq!(cluster.group("g").unwrap().members.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn over_the_limit_of_connections_one_waits_in_silence_for_a_slot() {
     let cluster = with_topic(1, 1).await;
     let mut clients = Vec::new();

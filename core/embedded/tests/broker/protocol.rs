@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cursus_embedded::{Cluster, Options};
+use cursus_net::{Randomness, SplitMix};
 use cursus_wire::frame;
 use tokio::time::{Instant, advance, sleep};
 
@@ -159,6 +160,97 @@ async fn credentials_are_refused_as_long_as_authentication_is_off() {
         client.ask("METADATA topic=t principal=a auth_token=b").await,
         "ERROR: authentication_failed mechanism=PLAIN"
     );
+}
+
+/// Commands put together at random from words that are each likely to hurt: every one is answered.
+#[tokio::test(start_paused = true)]
+async fn no_command_is_too_strange_to_be_answered() {
+    const COMMANDS: [&str; 24] = [
+        "AUTH",
+        "BATCH_COMMIT",
+        "COMMIT_OFFSET",
+        "CONSUME",
+        "CREATE",
+        "DELETE",
+        "DESCRIBE",
+        "FETCH_OFFSET",
+        "FIND_COORDINATOR",
+        "GROUP_STATUS",
+        "HEARTBEAT",
+        "JOIN_GROUP",
+        "LEAVE_GROUP",
+        "LIST",
+        "LIST_CLUSTER",
+        "LIST_GROUPS",
+        "LIST_OFFSETS",
+        "METADATA",
+        "NEGOTIATE",
+        "PROTOCOL_INFO",
+        "PUBLISH",
+        "REGISTER_GROUP",
+        "SYNC_GROUP",
+        "CLUSTER_STATUS",
+    ];
+    const KEYS: [&str; 16] = [
+        "topic",
+        "topic",
+        "partition",
+        "group",
+        "member",
+        "generation",
+        "offset",
+        "batch",
+        "isolation",
+        "partitions",
+        "version",
+        "features",
+        "producerId",
+        "acks",
+        "key",
+        "message",
+    ];
+    const VALUES: [&str; 24] = [
+        "t",
+        "t",
+        "t",
+        "*",
+        "?*",
+        "g",
+        "m",
+        "0",
+        "1",
+        "2",
+        "-1",
+        "+1",
+        "4294967295",
+        "4294967296",
+        "18446744073709551615",
+        "-9223372036854775808",
+        "99999999999999999999",
+        "",
+        "\u{0}",
+        "=",
+        "ž\u{2028}",
+        "\"",
+        "read_uncommitted",
+        "P0:1,P1:2",
+    ];
+    for brokers in [1, 2] {
+        let cluster = with_topic(brokers, 2).await;
+        cluster.produce("t", 0, numbered(3)).unwrap();
+        let mut client = Client::connect(&cluster, 0).await;
+        let random = SplitMix::seeded(brokers as u64);
+        let pick = |words: &[&'static str]| words[random.below(words.len() as u64) as usize];
+        for _ in 0..5_000 {
+            let mut command = pick(&COMMANDS).to_owned();
+            for _ in 0..pick(&["0", "2", "4", "6", "8"]).parse().unwrap() {
+                command.push_str(&format!(" {}={}", pick(&KEYS), pick(&VALUES)));
+            }
+            command.push_str(pick(&["", "", " P0:1", " P0:1,P1:9", " P99999999999:1", " :", "\t"]));
+            client.tell(&command).await;
+            assert!(client.receive().await.is_some(), "{command:?} closed the connection");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
