@@ -21,25 +21,21 @@
 //! # }
 //! ```
 //!
-//! The way of a record: a [`link`](link) reads a frame off its socket, `cursus-wire` checks and indexes it, the partition's
-//! [`reader`](reader) pushes it into the [`delivery`](delivery), where [`Consumer::poll`] takes it. The [`engine`](engine)
+//! The way of a record: a link to a [broker](brokers) reads a frame off its socket, `cursus-wire` checks and indexes it, the partition's
+//! [reader](engine) pushes it into the [`delivery`](delivery), where [`Consumer::poll`] takes it. The [`engine`](engine)
 //! decides who reads what; the [`membership`](membership) machine decides when that changes.
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links)]
 
-mod address;
 mod backoff;
 mod batch;
+mod brokers;
 mod consumer;
-mod coordinator;
 mod delivery;
 mod engine;
 pub mod error;
 mod health;
-mod link;
-mod links;
 mod membership;
-mod reader;
 pub mod settings;
 mod shared;
 pub mod statistics;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cursus_wire::command::Isolation;
 use cursus_wire::{Group, Member, Topic};
 
-use crate::address::Address;
+use crate::brokers::Address;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a setting's value is.

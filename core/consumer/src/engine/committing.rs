@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::batch::Fence;
-use crate::coordinator::is_passing;
+use crate::brokers::CallError;
+use crate::brokers::is_passing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::Part;
-use crate::link::CallError;
 use crate::membership::{Event, Failure};
 use crate::types::{TopicPartition, listed};
 

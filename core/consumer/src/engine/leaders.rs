@@ -7,8 +7,8 @@ use cursus_wire::command::Metadata;
 use cursus_wire::reply;
 use tokio::time::sleep;
 
-use crate::address::Address;
 use crate::backoff::Backoff;
+use crate::brokers::Address;
 use crate::types::TopicPartition;
 
 use super::Outcome;

@@ -9,6 +9,7 @@ mod commits;
 mod committing;
 mod leaders;
 mod offsets;
+mod reader;
 mod reading;
 mod session;
 
@@ -26,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::batch::Fence;
+use crate::brokers::Links;
+use crate::brokers::{CallError, LinkContext};
 use crate::error::{Error, Result};
-use crate::link::{CallError, LinkContext};
-use crate::links::Links;
 use crate::membership::Event;
-use crate::reader::{End, Sizing};
 use crate::shared::Shared;
 use crate::types::{State, TopicPartition};
+use reader::{End, Sizing};
 
 use closing::Closing;
 use session::Session;

@@ -9,9 +9,9 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::sync::oneshot;
 
 use crate::batch::Fence;
-use crate::coordinator::{Coordinator, is_passing};
+use crate::brokers::CallError;
+use crate::brokers::{Coordinator, is_passing};
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::CallError;
 use crate::types::TopicPartition;
 
 use super::Outcome;

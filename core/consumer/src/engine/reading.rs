@@ -9,11 +9,11 @@ use cursus_wire::Meaning;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::address::Address;
+use super::reader::{End, Reader, Sizing, reader_group};
 use crate::batch::Fence;
+use crate::brokers::Address;
 use crate::error::{Error, ErrorKind};
 use crate::health::Part;
-use crate::reader::{End, Reader, Sizing, reader_group};
 use crate::types::TopicPartition;
 
 use super::session::Session;

@@ -9,10 +9,10 @@ use cursus_wire::{Group, Meaning, Member, Topic};
 use tokio::time::{Instant, sleep};
 
 use crate::backoff::Backoff;
-use crate::coordinator::{Coordinator, is_passing};
+use crate::brokers::CallError;
+use crate::brokers::{Coordinator, is_passing};
 use crate::error::{Error, ErrorKind};
 use crate::health::Part;
-use crate::link::CallError;
 use crate::membership::{Action, Event, Failure, Membership};
 use crate::types::TopicPartition;
 

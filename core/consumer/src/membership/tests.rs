@@ -145,6 +145,7 @@ fn a_fatal_answer_fails() {
     let error = Error::new(ErrorKind::GroupTopicMismatch, "another topic");
     assert_eq!(machine.on(Event::Failed(Failure::Fatal(error))), [Action::Fail]);
     assert_eq!(machine.error().unwrap().kind(), ErrorKind::GroupTopicMismatch);
+    assert_eq!(machine.on(Event::Close), [Action::Done { left: true }], "there is no answer to wait for");
 }
 
 // ---- Every order of events in a small world --------------------------------------------------------------------------------

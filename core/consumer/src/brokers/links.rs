@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::address::Address;
-use crate::link::{CallError, Link, LinkContext};
+use super::address::Address;
+use super::link::{CallError, Link, LinkContext};
 use crate::types::TopicPartition;
 
 /// How long one broker may take to answer a question that any broker can answer before the next is asked too.

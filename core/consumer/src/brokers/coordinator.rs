@@ -6,10 +6,10 @@ use std::time::Duration;
 use cursus_wire::command::FindCoordinator;
 use cursus_wire::{Group, Meaning, Request};
 
-use crate::address::Address;
+use super::address::Address;
+use super::link::{CallError, Link};
+use super::links::Links;
 use crate::health::{Health, Part};
-use crate::link::{CallError, Link};
-use crate::links::Links;
 
 /// How many redirects are followed before the cluster counts as unsure of itself.
 const REDIRECTS: usize = 4;

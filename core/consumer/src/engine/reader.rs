@@ -8,9 +8,9 @@ use cursus_wire::command::{Consume, Isolation};
 use cursus_wire::{BrokerError, Group, MAX_BODY, Meaning, Member, RecordBatch};
 
 use crate::batch::Fence;
+use crate::brokers::CallError;
+use crate::brokers::Seat;
 use crate::delivery::Delivery;
-use crate::link::CallError;
-use crate::links::Seat;
 use crate::types::TopicPartition;
 
 /// Why a reader ended.

@@ -413,8 +413,9 @@ impl Membership {
         self.outrun = 0;
         self.fences = false;
         match self.phase {
-            // A JOIN on its way may make a member: its answer is awaited, so that the member can leave.
-            Phase::Joining if !self.pausing => {}
+            // A JOIN on its way may make a member: its answer is awaited, so that the member can leave. One that was refused
+            // for good has its answer.
+            Phase::Joining if !self.pausing && self.error.is_none() => {}
             _ if self.identity.is_some() => self.leave(actions),
             _ => self.over(true, actions),
         }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::address::Address;
+use super::address::Address;
 use crate::health::Health;
 
 /// Why a request got no reply that can be used.
