@@ -243,8 +243,9 @@ class Batches(Iterator[Batch]):
 class EmbeddedCluster:
     """A Cursus cluster in this process: brokers that speak the real protocol, with faults on command.
 
-    They listen on loopback sockets and hold everything in memory. The cluster runs once it is made, and ends with `with`
-    or `stop`. Brokers are named by their index. What doesn't exist is an `InvalidArgumentError` that says what does.
+    They listen on loopback sockets and hold everything in memory. The cluster runs once it is made, and ends with
+    `with` or `stop`. Brokers are named by their index. What doesn't exist is an `InvalidArgumentError` that says what
+    does.
 
     With one broker it is a standalone one, which answers a few commands differently. `session_timeout_ms` is how long a
     member may be silent, `expiry_check_ms` how often silent ones are looked for, `leader_election_ms` how long a leader

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cursus_bindings_common::{OfProcess, Timeout, ensure_open, runtime as process};
-use cursus_consumer::{Commit, Consumer as Core, Error, ErrorKind, Iteration, Result, Topic};
+use cursus_consumer::{Commit, Consumer as Core, Error, ErrorKind, Iteration, Poll, Result, Topic};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -54,6 +54,17 @@ impl Consumer {
 
     fn batch(&self, batch: cursus_consumer::Batch) -> Batch {
         Batch::new(batch, Arc::downgrade(&self.engine))
+    }
+
+    /// Takes what is ready. An interrupt that came meanwhile would be raised as soon as poll returns, and the batch would
+    /// reach nobody: it is raised here, and the batch goes back.
+    fn take(&self, py: Python<'_>, poll: &Poll<'_>) -> PyResult<Option<Batch>> {
+        let Some(batch) = enter(py, || poll.take())? else { return Ok(None) };
+        if let Err(interrupt) = py.check_signals() {
+            poll.give_back(&batch);
+            return Err(interrupt);
+        }
+        Ok(Some(self.batch(batch)))
     }
 
     /// The next of an iteration; nothing once the consumer is closed.
@@ -138,13 +149,13 @@ impl Consumer {
         let deadline = timeout.0.deadline();
         let poll = enter(py, || core.begin_poll())?;
         // Most of the time there is something, and then no wait has to be prepared.
-        if let Some(batch) = enter(py, || poll.take())? {
-            return Ok(self.batch(batch));
+        if let Some(batch) = self.take(py, &poll)? {
+            return Ok(batch);
         }
         loop {
             let changed = core.changed();
-            if let Some(batch) = enter(py, || poll.take())? {
-                return Ok(self.batch(batch));
+            if let Some(batch) = self.take(py, &poll)? {
+                return Ok(batch);
             }
             if deadline.is_over() {
                 return Ok(self.batch(cursus_consumer::Batch::default()));

@@ -39,9 +39,7 @@ pub(crate) struct EmbeddedCluster(OfProcess<Cluster>);
 fn refused(py: Python<'_>, error: &ControlError) -> PyErr {
     let kind = match error {
         ControlError::Listen { source, .. } => return io::Error::new(source.kind(), error.to_string()).into(),
-        ControlError::BrokerState { .. } | ControlError::BrokerDown { .. } | ControlError::Stopped => {
-            ErrorKind::InvalidState
-        }
+        ControlError::BrokerState { .. } | ControlError::Stopped => ErrorKind::InvalidState,
         _ => ErrorKind::InvalidArgument,
     };
     exception(py, &Error::new(kind, error.to_string()))

@@ -28,7 +28,7 @@ impl TopicPartition {
     #[new]
     #[pyo3(text_signature = "(topic, partition)")]
     fn new(py: Python<'_>, topic: &str, partition: Whole<u32>) -> PyResult<Self> {
-        let topic = Topic::new(topic).map_err(|problem| invalid_argument(py, format!("topic: {problem}")))?;
+        let topic = Topic::new(topic).map_err(|problem| invalid_argument(py, problem.to_string()))?;
         Ok(Self(Partition::new(topic, partition.0)))
     }
 
