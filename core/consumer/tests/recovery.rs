@@ -207,6 +207,59 @@ async fn redirects_in_circles_are_not_followed_for_ever() {
     closed(&consumer).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_denies_the_group_until_it_has_read_its_log_ends_no_fence() {
+    let cluster = cluster_with(3, 2, 20).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    let before = consumer.statistics();
+    let denial = "group_not_found class=not_found retryable=false group=g";
+    cluster.fail_next("JOIN_GROUP", 4, denial).unwrap();
+    cluster.fail_next("BATCH_COMMIT", 1, denial).unwrap();
+    // The commit is denied, and so is the resume that it leads to; both are tried until the coordinator knows better.
+    consumer.commit(cursus_consumer::Commit::All, Some(PATIENCE)).await.unwrap();
+    cluster.fail_next("JOIN_GROUP", 4, denial).unwrap();
+    cluster.fail_next("HEARTBEAT", 1, denial).unwrap();
+    until("the denial to be seen", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_some()).await;
+    cluster.fill("t", 20, 10).unwrap();
+    read(&consumer, &mut seen, 40).await;
+    until("it to be over", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_none()).await;
+    let after = consumer.statistics();
+    assert_eq!((after.rebalances, after.member, after.generation), (0, before.member, before.generation));
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_member_that_a_coordinator_without_its_log_has_taken_in_is_not_left_behind_as_a_ghost() {
+    let cluster = cluster_with(3, 2, 20).await;
+    cluster.fail_next("SYNC_GROUP", 3, "group_not_found group=g").unwrap();
+    cluster.fail_next("FETCH_OFFSET", 1, "group_not_found group=g").unwrap();
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    assert_eq!(received(&cluster, "JOIN_GROUP"), 1);
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_group_that_is_denied_for_longer_than_three_sessions_is_joined_afresh() {
+    let cluster = cluster_with(1, 2, 20).await;
+    let short = [("expected_session_timeout_ms", 150u64.into())];
+    let consumer = consumer_with(&cluster, &short);
+    started(&consumer).await;
+    let member = consumer.statistics().member;
+    // Pauses grow to a tenth of a second at most, so twenty denials take longer than they are doubted.
+    cluster.fail_next("HEARTBEAT", 1, "group_not_found group=g").unwrap();
+    cluster.fail_next("JOIN_GROUP", 20, "group_not_found group=g").unwrap();
+    until("another member to be joined as", &consumer, |c| {
+        c.statistics().rebalances == 1 && c.state() == State::Running && c.statistics().member != member
+    })
+    .await;
+    closed(&consumer).await;
+}
+
 /// An address where nobody listens.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

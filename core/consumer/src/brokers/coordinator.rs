@@ -52,7 +52,9 @@ impl Coordinator {
         let result = self.call_unreported(request).await;
         match &result {
             Err(CallError::Lost(why) | CallError::Corrupt(why)) => self.health.trouble(Part::Coordinator, why),
-            Err(CallError::Refused(error)) if is_passing(&error.meaning()) => {
+            Err(CallError::Refused(error))
+                if is_passing(&error.meaning()) || error.meaning() == Meaning::GroupNotFound =>
+            {
                 self.health.trouble(Part::Coordinator, &error.to_string());
             }
             Ok(_) | Err(CallError::Refused(_)) => self.health.recovered(&Part::Coordinator),

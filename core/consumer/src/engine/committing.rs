@@ -138,10 +138,12 @@ impl Session {
                     }
                     self.refresh_committed();
                 }
-                Meaning::GenerationMismatch { .. }
-                | Meaning::MemberNotFound
-                | Meaning::GroupNotFound
-                | Meaning::NotOwner => {
+                Meaning::GroupNotFound => {
+                    // Whether that is to be believed is the membership's to judge; until then the commits wait.
+                    self.commits.put_back(sent);
+                    self.fenced(generation, CallError::Refused(error));
+                }
+                Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::NotOwner => {
                     let not_owner = error.meaning() == Meaning::NotOwner;
                     for pending in sent {
                         let stale = pending.claims.keys().cloned().collect::<Vec<_>>();

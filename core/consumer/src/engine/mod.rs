@@ -56,8 +56,8 @@ pub(crate) enum Message {
 
 /// What came of something that a session asked for.
 pub(crate) enum Outcome {
-    /// The answer to a request of the membership's present phase.
-    Membership { ticket: u64, event: Event },
+    /// The answer to a request of the membership's present phase, or the end of its pause.
+    Membership { ticket: u64, result: Result<Event, CallError> },
     /// A heartbeat's.
     Heartbeat { generation: u64, result: Result<reply::Heartbeat, CallError> },
     /// Where to read on, for an assignment that is about to be installed.

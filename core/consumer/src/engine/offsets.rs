@@ -92,11 +92,7 @@ impl Preparation {
 
 async fn fetch(coordinator: &Coordinator, topic: &Topic, group: &Group, partition: u32) -> Result<u64, CallError> {
     let request = FetchOffset { topic: topic.clone(), partition, group: group.clone() };
-    match coordinator.call(&request).await {
-        Ok(reply) => Ok(reply.offset),
-        Err(CallError::Refused(error)) if error.meaning() == Meaning::GroupNotFound => Ok(0),
-        Err(error) => Err(error),
-    }
+    coordinator.call(&request).await.map(|reply| reply.offset)
 }
 
 impl Session {
@@ -136,6 +132,8 @@ impl Session {
         self.run(async move {
             let result = match fetch(&coordinator, &topic, &group, partition.partition).await {
                 Ok(offset) => Ok((offset > 0).then_some(offset)),
+                // Nobody has joined it yet.
+                Err(CallError::Refused(error)) if error.meaning() == Meaning::GroupNotFound => Ok(None),
                 Err(CallError::Refused(error)) => Err(Error::from_broker(
                     ErrorKind::Broker,
                     format!("the committed offset of {partition} can't be read: {error}"),

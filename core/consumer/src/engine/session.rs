@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cursus_wire::command::{Heartbeat, JoinGroup, LeaveGroup, Metadata, SyncGroup};
 use cursus_wire::reply;
@@ -43,9 +44,14 @@ pub(crate) struct Session {
     pub(super) commits: Commits,
     /// Since when every reachable broker has denied the topic.
     missing_since: Option<Instant>,
+    /// Since when the coordinator has denied that there is such a group.
+    denied_since: Option<Instant>,
     failed: Option<Error>,
     pub(super) over: bool,
 }
+
+/// For how many sessions' time the coordinator may deny the group before it is believed.
+const GROUP_DENIED_SESSIONS: u32 = 3;
 
 impl Session {
     pub(crate) fn new(id: usize, common: Common) -> Self {
@@ -77,6 +83,7 @@ impl Session {
             readings: Readings::default(),
             commits: Commits::default(),
             missing_since: None,
+            denied_since: None,
             failed: None,
             over: false,
         }
@@ -95,7 +102,7 @@ impl Session {
         self.failed.clone()
     }
 
-    pub(super) fn backoff_pause(&mut self) -> std::time::Duration {
+    pub(super) fn backoff_pause(&mut self) -> Duration {
         self.backoff.next()
     }
 
@@ -111,6 +118,11 @@ impl Session {
     pub(crate) fn feed(&mut self, event: Event) {
         let actions = self.machine.on(event);
         self.perform(actions);
+    }
+
+    fn failed_answer(&mut self, ticket: u64, error: CallError) {
+        let failure = self.failure(error);
+        self.answer(ticket, Event::Failed(failure));
     }
 
     fn answer(&mut self, ticket: u64, event: Event) {
@@ -178,10 +190,11 @@ impl Session {
                 let pause = self.backoff.next();
                 self.run(async move {
                     sleep(pause).await;
-                    Outcome::Membership { ticket, event: Event::Retry }
+                    Outcome::Membership { ticket, result: Ok(Event::Retry) }
                 });
             }
             Action::Progress => {
+                self.denied_since = None;
                 self.backoff.reset();
                 self.send_commits();
             }
@@ -207,19 +220,15 @@ impl Session {
         event: impl Fn(R::Reply) -> Event + Send + 'static,
     ) {
         let coordinator = Arc::clone(&self.coordinator);
-        let names = (self.group.clone(), self.topic.clone());
-        self.run(async move {
-            let event = match coordinator.call(&request).await {
-                Ok(reply) => event(reply),
-                Err(error) => Event::Failed(failure(error, &names)),
-            };
-            Outcome::Membership { ticket, event }
-        });
+        self.run(async move { Outcome::Membership { ticket, result: coordinator.call(&request).await.map(event) } });
     }
 
     pub(crate) fn on_outcome(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Membership { ticket, event } => self.answer(ticket, event),
+            Outcome::Membership { ticket, result } => match result {
+                Ok(event) => self.answer(ticket, event),
+                Err(error) => self.failed_answer(ticket, error),
+            },
             Outcome::Heartbeat { generation, result } => {
                 self.machine.heartbeat_answered();
                 match result {
@@ -234,10 +243,7 @@ impl Session {
                     self.answer(ticket, Event::Prepared);
                 }
                 Ok(_) => {}
-                Err(error) => {
-                    let failure = self.failure(error);
-                    self.answer(ticket, Event::Failed(failure));
-                }
+                Err(error) => self.failed_answer(ticket, error),
             },
             Outcome::Refreshed(committed) => {
                 for (partition, (fence, offset)) in committed {
@@ -262,8 +268,21 @@ impl Session {
         self.feed(Event::Fenced { generation, failure });
     }
 
-    fn failure(&self, error: CallError) -> Failure {
-        failure(error, &(self.group.clone(), self.topic.clone()))
+    fn failure(&mut self, error: CallError) -> Failure {
+        let denied = matches!(&error, CallError::Refused(refused) if refused.meaning() == Meaning::GroupNotFound);
+        if !denied {
+            self.denied_since = None;
+            return failure(error, &(self.group.clone(), self.topic.clone()));
+        }
+        // A coordinator that has just come back denies groups until it has read its log again, which after a long absence
+        // takes ten seconds and more. To join afresh there would leave a ghost, and end fences that are still good.
+        let since = *self.denied_since.get_or_insert_with(Instant::now);
+        let session = Duration::from_millis(self.common.shared.settings.expected_session_timeout_ms);
+        if since.elapsed() < session * GROUP_DENIED_SESSIONS {
+            return Failure::Passing;
+        }
+        self.denied_since = None;
+        Failure::UnknownMember
     }
 
     /// The group has moved on: from this moment nothing of the old assignment is delivered or committed.
@@ -312,7 +331,7 @@ impl Session {
                 if !missing {
                     self.missing_since = None;
                 }
-                let patience = std::time::Duration::from_millis(self.common.shared.settings.topic_missing_timeout_ms);
+                let patience = Duration::from_millis(self.common.shared.settings.topic_missing_timeout_ms);
                 if missing && since.elapsed() >= patience {
                     let message = format!(
                         "there is no topic {:?}: every reachable broker has said so for {patience:?}",
@@ -341,7 +360,7 @@ fn failure(error: CallError, (group, topic): &(Group, Topic)) -> Failure {
     match refused.meaning() {
         meaning if is_passing(&meaning) => Failure::Passing,
         Meaning::GenerationMismatch { current } => Failure::GenerationMismatch { current },
-        Meaning::MemberNotFound | Meaning::GroupNotFound => Failure::UnknownMember,
+        Meaning::MemberNotFound => Failure::UnknownMember,
         Meaning::OtherTopic { expected } => fatal(
             ErrorKind::GroupTopicMismatch,
             format!(
