@@ -135,6 +135,33 @@ print("well")
 
 
 @forks
+def test_a_child_that_ends_like_any_program_is_silent_and_leaves_the_parent_in_the_group(
+    cluster: EmbeddedCluster,
+) -> None:
+    cluster.fill("orders", 40, 10)
+    output = run_python(
+        CHILD
+        + """
+consumer = Consumer(brokers=sys.argv[1].split(","), **SETTINGS, max_poll_records=5)
+batch = consumer.poll(timeout=10)
+member = consumer.stats().member
+sys.stdout.flush()
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+time.sleep(0.2)
+consumer.commit(batch, timeout=10)
+assert consumer.stats().member == member and consumer.stats().rebalances == 0
+consumer.close()
+print("well")
+""",
+        ",".join(cluster.brokers),
+    )
+    assert output == "well"
+
+
+@forks
 def test_a_child_can_not_use_a_cluster(cluster: EmbeddedCluster) -> None:
     output = run_python(
         CHILD

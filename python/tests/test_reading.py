@@ -1,5 +1,7 @@
 """Poll and iteration: every record once, in order, and processed is what was asked beyond."""
 
+import time
+
 import pytest
 from conftest import MakeCluster, MakeConsumer
 from cursus_consumer import (
@@ -192,6 +194,14 @@ def test_the_memory_of_what_is_fetched_is_bounded(cluster: EmbeddedCluster, make
         if len(records) == 400:
             break
     assert len(set(records)) == 400
+
+
+def test_an_idle_consumer_rests(consumer: Consumer) -> None:
+    consumer.start(timeout=10.0)
+    before = time.process_time()
+    assert len(consumer.poll(timeout=1.0)) == 0
+    # The cluster's own work is in this, too.
+    assert time.process_time() - before < 0.25
 
 
 @pytest.mark.parametrize("size", [0, 1, 1_000_000, 8_000_000])
