@@ -31,8 +31,8 @@ lint: python ## Check formatting, lints, types, and that what is generated is cu
 	$(BIN)/python scripts/check_version.py
 
 bench: python ## Measure the engine and Python beside a bare loop that reads the same frames
-	cargo build --release --locked -p cursus-bench
-	$(BIN)/python bench/run.py
+	cargo build --release --locked -p cursus-bench -p cursus-embedded
+	$(BIN)/python bench/run.py $(ARGS)
 
 generate: ## Write what is generated from the tables: settings, errors, statistics
 	$(GENERATE)
