@@ -7,42 +7,76 @@ use bytes::Bytes;
 use super::{CorruptBatch, MAGIC, RecordBatch, SMALLEST_RECORD, be_u64};
 use crate::MAX_BODY;
 
+/// The bytes behind the value of a record that is no event: both lengths are 0, with the versions between them.
+const NO_EVENT: usize = 2 + 12 + 2;
+
 /// Reads forward through a frame; every step is checked.
 struct Cursor<'a> {
     frame: &'a [u8],
     at: usize,
 }
 
+/// The frame ends before something that it must have. Kept small, and put into words only when it is wanted: this is what
+/// each step could return, a few times per record.
+struct Missing {
+    what: &'static str,
+    needed: usize,
+    at: usize,
+    length: usize,
+}
+
+impl From<Missing> for CorruptBatch {
+    #[cold]
+    fn from(Missing { what, needed, at, length }: Missing) -> Self {
+        Self { at, length, problem: format!("{what} needs {needed} bytes, {} are left", length - at) }
+    }
+}
+
 impl<'a> Cursor<'a> {
-    fn bytes(&mut self, count: usize, what: &str) -> Result<&'a [u8], CorruptBatch> {
-        let left = &self.frame[self.at..];
-        let Some(bytes) = left.get(..count) else {
-            return Err(self.corrupt(self.at, format!("{what} needs {count} bytes, {} are left", left.len())));
+    #[inline]
+    fn bytes(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], Missing> {
+        let Some(bytes) = self.frame[self.at..].get(..count) else {
+            return Err(Missing { what, needed: count, at: self.at, length: self.frame.len() });
         };
         self.at += count;
         Ok(bytes)
     }
 
-    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], CorruptBatch> {
+    #[inline]
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Missing> {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(N, what)?);
         Ok(array)
     }
 
     /// Steps over a field behind its 16-bit length, giving where it stands.
-    fn short(&mut self, what: &str) -> Result<Range<usize>, CorruptBatch> {
+    #[inline]
+    fn short(&mut self, what: &'static str) -> Result<Range<usize>, Missing> {
         let length = usize::from(u16::from_be_bytes(self.array(what)?));
         self.bytes(length, what)?;
         Ok(self.at - length..self.at)
     }
 
-    fn skip_record(&mut self) -> Result<(), CorruptBatch> {
+    #[inline]
+    fn skip_record(&mut self) -> Result<(), Missing> {
         self.bytes(16, "its offset and sequence")?;
         self.short("its producer id")?;
         self.short("its key")?;
         self.bytes(8, "its epoch")?;
         let length = u32::from_be_bytes(self.array("its value")?) as usize;
         self.bytes(length, "its value")?;
+        // Where a record begins is known only once all lengths of the one before are. Most records have neither event type
+        // nor metadata; a branch on that is guessed right, and the next record is begun without waiting for these two.
+        if let Some([0, 0, .., 0, 0]) = self.frame[self.at..].first_chunk::<NO_EVENT>() {
+            self.at += NO_EVENT;
+            return Ok(());
+        }
+        self.skip_event()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn skip_event(&mut self) -> Result<(), Missing> {
         self.short("its event type")?;
         self.bytes(12, "its versions")?;
         self.short("its metadata")?;
@@ -89,9 +123,10 @@ pub(super) fn scan(frame: Bytes, rising: bool) -> Result<RecordBatch, CorruptBat
     let (mut least, mut largest) = (0, 0);
     for i in 0..count {
         let start = cursor.at;
-        cursor
-            .skip_record()
-            .map_err(|error| CorruptBatch { problem: format!("record {i}: {}", error.problem), ..error })?;
+        cursor.skip_record().map_err(|missing| {
+            let error = CorruptBatch::from(missing);
+            CorruptBatch { problem: format!("record {i}: {}", error.problem), ..error }
+        })?;
         if rising {
             let offset = be_u64(&frame, start);
             if offset < least {
