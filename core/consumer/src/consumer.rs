@@ -144,17 +144,17 @@ impl Consumer {
     }
 
     fn not_started(&self, timeout: Option<Duration>) -> Error {
-        let time = timeout.unwrap_or_default();
+        let waited = match timeout {
+            Some(time) if !time.is_zero() => format!("no assignment in {time:?}"),
+            _ => "no assignment yet".to_owned(),
+        };
         let facts = self.shared.health.facts();
         match facts.troubles.values().next() {
             Some((why, _)) => {
                 let brokers = self.shared.settings.brokers.join(", ");
-                Error::new(
-                    ErrorKind::Unreachable,
-                    format!("no assignment in {time:?} from {brokers}: {why}. Still trying"),
-                )
+                Error::new(ErrorKind::Unreachable, format!("{waited} from {brokers}: {why}. Still trying"))
             }
-            None => Error::new(ErrorKind::TimedOut, format!("no assignment in {time:?}. Still trying")),
+            None => Error::new(ErrorKind::TimedOut, format!("{waited}. Still trying")),
         }
     }
 

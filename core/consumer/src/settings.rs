@@ -314,7 +314,9 @@ impl Settings {
             }
         }
         let name = |setting: &str, result: std::result::Result<(), cursus_wire::InvalidName>| {
-            result.map_err(|problem| Error::new(ErrorKind::InvalidSetting, format!("{setting}: {problem}")))
+            result.map_err(|problem| {
+                Error::new(ErrorKind::InvalidSetting, format!("{setting} is not accepted: {problem}"))
+            })
         };
         name("topic", Topic::new(&self.topic).map(drop))?;
         name("group_id", Group::new(&self.group_id).map(drop))?;

@@ -250,10 +250,16 @@ impl Delivery {
     pub(crate) fn claim_all(&self) -> Result<BTreeMap<TopicPartition, (Fence, u64)>> {
         let inner = self.lock();
         inner.usable()?;
-        if !inner.revoked.is_empty() || inner.state == State::Rebalancing {
+        // Before the first assignment there is nothing that could have ended.
+        let rebalancing = inner.state == State::Rebalancing && inner.local_generation > 0;
+        if !inner.revoked.is_empty() || rebalancing {
             let stale: Vec<_> = inner.revoked.iter().cloned().collect();
-            let message =
-                format!("nothing was committed: a rebalance ended the assignment of {}. Poll to go on", listed(&stale));
+            let what = if stale.is_empty() {
+                "a rebalance is under way, and nothing is assigned now".to_owned()
+            } else {
+                format!("a rebalance ended the assignment of {}", listed(&stale))
+            };
+            let message = format!("nothing was committed: {what}. Poll to go on");
             return Err(Error::rebalancing(message, stale, Vec::new()));
         }
         Ok(inner

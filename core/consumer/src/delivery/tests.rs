@@ -130,6 +130,22 @@ fn offsets_are_committed_only_of_owned_partitions_and_up_to_the_position() {
 }
 
 #[test]
+fn committing_all_that_was_polled_is_nothing_before_the_first_assignment_and_refused_in_a_rebalance() {
+    let delivery = delivery(1 << 20, false);
+    delivery.enter(State::Rebalancing);
+    assert!(delivery.claim_all().unwrap().is_empty());
+    install(&delivery, &[(0, 0)]);
+    delivery.end_fences();
+    assert_eq!(delivery.claim_all().unwrap_err().stale(), [tp(0)]);
+    assert!(delivery.take(1).is_err(), "told");
+    let error = delivery.claim_all().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Rebalancing);
+    assert!(error.message().contains("nothing is assigned now"), "{error}");
+    install(&delivery, &[(0, 0)]);
+    assert!(delivery.claim_all().unwrap().is_empty());
+}
+
+#[test]
 fn closed_is_never_left() {
     let delivery = delivery(1, false);
     delivery.enter(State::Closing);
