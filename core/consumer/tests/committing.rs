@@ -205,6 +205,29 @@ async fn a_commit_fenced_by_the_broker_is_a_rebalance_and_what_follows_reads_on(
     closed(&other).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn once_a_commit_was_fenced_no_poll_returns_a_record_of_the_old_assignment() {
+    let cluster = cluster_with(1, 1, 1000).await;
+    let slow = [
+        ("heartbeat_interval_ms", 60_000u64.into()),
+        ("expected_session_timeout_ms", 600_000u64.into()),
+        ("max_poll_records", 1u64.into()),
+    ];
+    // The engine answers the commit on one thread while another polls on: some rounds would meet in between.
+    for _ in 0..50 {
+        let consumer = consumer_with(&cluster, &slow);
+        let batch = soon("records", consumer.poll(None)).await.unwrap();
+        let other = consumer_with(&cluster, &slow);
+        started(&other).await;
+        let error = consumer.commit(&batch, Some(PATIENCE)).await.expect_err("the group has moved on");
+        assert_eq!(error.kind(), ErrorKind::Rebalancing);
+        let told = consumer.poll(Some(Duration::ZERO)).await.expect_err("the next poll tells of it");
+        assert_eq!(told.kind(), ErrorKind::Rebalancing);
+        closed(&consumer).await;
+        closed(&other).await;
+    }
+}
+
 #[tokio::test]
 async fn a_commit_that_times_out_says_whether_it_was_sent() {
     let cluster = cluster_with(1, 1, 20).await;

@@ -144,16 +144,8 @@ impl Session {
                     self.fenced(generation, CallError::Refused(error));
                 }
                 Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::NotOwner => {
-                    let not_owner = error.meaning() == Meaning::NotOwner;
-                    for pending in sent {
-                        let stale = pending.claims.keys().cloned().collect::<Vec<_>>();
-                        let message = format!(
-                            "nothing was committed: the group no longer counts {} as this member's. Poll to go on",
-                            listed(&stale)
-                        );
-                        pending.end(Err(Error::rebalancing(message, stale, Vec::new())));
-                    }
-                    if not_owner {
+                    // Fences end before anybody is told: whoever polls right after must not get a record from before.
+                    if error.meaning() == Meaning::NotOwner {
                         // Our picture of the assignment is wrong: the group's own is asked for.
                         self.feed(Event::Fenced {
                             generation,
@@ -161,6 +153,14 @@ impl Session {
                         });
                     } else {
                         self.fenced(generation, CallError::Refused(error));
+                    }
+                    for pending in sent {
+                        let stale = pending.claims.keys().cloned().collect::<Vec<_>>();
+                        let message = format!(
+                            "nothing was committed: the group no longer counts {} as this member's. Poll to go on",
+                            listed(&stale)
+                        );
+                        pending.end(Err(Error::rebalancing(message, stale, Vec::new())));
                     }
                 }
                 meaning => {
