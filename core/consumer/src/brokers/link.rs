@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::address::Address;
+use super::buffers::Buffers;
 use crate::health::Health;
 
 /// Why a request got no reply that can be used.
@@ -45,6 +46,7 @@ pub(crate) struct LinkContext {
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) health: Arc<Health>,
+    pub(crate) buffers: Arc<Buffers>,
 }
 
 struct Call {
@@ -233,8 +235,10 @@ async fn connect(address: &Address, context: &LinkContext) -> Result<Connection,
 }
 
 async fn open(address: std::net::SocketAddr, context: &LinkContext) -> Result<Connection, String> {
-    let connected =
-        || async { context.network.connect(address).await.map(Connection::new).map_err(|error| describe(&error)) };
+    let connected = || async {
+        let socket = context.network.connect(address).await.map_err(|error| describe(&error))?;
+        Ok::<_, String>(Connection::new(socket, Arc::clone(&context.buffers)))
+    };
     let mut connection = connected().await?;
     match connection.negotiate().await {
         Ok(true) => Ok(connection),
@@ -250,15 +254,16 @@ struct Connection {
     /// Read and not looked at yet: small frames come many to a read.
     staged: BytesMut,
     /// A large frame's body, read straight to where it stays, and its length.
-    body: Option<(BytesMut, usize)>,
+    body: Option<(Vec<u8>, usize)>,
+    buffers: Arc<Buffers>,
 }
 
 /// How much is read ahead. What doesn't fit is a large frame, which gets a buffer of its own size.
 const STAGE: usize = 16 << 10;
 
 impl Connection {
-    fn new(socket: Box<dyn Socket>) -> Self {
-        Self { socket, staged: BytesMut::with_capacity(STAGE), body: None }
+    fn new(socket: Box<dyn Socket>, buffers: Arc<Buffers>) -> Self {
+        Self { socket, staged: BytesMut::with_capacity(STAGE), body: None, buffers }
     }
 
     /// Asks for structured errors. False where the broker refuses to talk about it.
@@ -277,7 +282,7 @@ impl Connection {
                 let missing = *length - body.len();
                 if missing == 0 {
                     let (body, _) = self.body.take().unwrap_or_default();
-                    return Ok(body.freeze());
+                    return Ok(self.buffers.lend(body));
                 }
                 if self.socket.read_buf(&mut body.limit(missing)).await? == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -289,7 +294,7 @@ impl Connection {
                     frame::body_length(*header).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 debug_assert!(length <= MAX_BODY);
                 self.staged.advance(frame::HEADER);
-                let mut body = BytesMut::with_capacity(length);
+                let mut body = self.buffers.take(length);
                 let there = self.staged.len().min(length);
                 body.put_slice(&self.staged[..there]);
                 self.staged.advance(there);

@@ -1,6 +1,7 @@
 //! The way to the brokers: addresses, one connection, all of a consumer's connections, and the group's coordinator.
 
 mod address;
+mod buffers;
 mod coordinator;
 mod link;
 mod links;

@@ -117,6 +117,7 @@ impl Engine {
             connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
             request_timeout: settings.request_timeout(),
             health: Arc::clone(&shared.health),
+            buffers: Arc::default(),
         };
         let (tasks, cancelled) = (TaskTracker::new(), CancellationToken::new());
         let links = Arc::new(Links::new(
