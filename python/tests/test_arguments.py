@@ -33,7 +33,7 @@ NEEDED: dict[str, Any] = {"brokers": ["127.0.0.1:9000"], "topic": "orders", "gro
         ({"brokers": "localhost"}, 'brokers has "localhost", which is not host:port'),
         ({"brokers": []}, "at least one entry"),
         ({"brokers": ["127.0.0.1:1", 2]}, "a list with a int in it is not accepted"),
-        ({"topic": "a b"}, "topic: .*' ' at byte 1"),
+        ({"topic": "a b"}, "topic is not accepted: .*' ' at byte 1"),
         ({"heartbeat_interval_ms": 9000}, "more than a third of expected_session_timeout_ms=10000"),
     ],
     ids=lambda value: str(next(iter(value.items()))) if isinstance(value, dict) else "",

@@ -111,7 +111,11 @@ impl Consumer {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(messages) = idle {
             let engine = Engine::new(Arc::clone(&self.shared), messages);
-            self.shared.environment.runtime.spawn(engine.run());
+            let end = EngineEnd(Arc::clone(&self.shared));
+            self.shared.environment.runtime.spawn(async move {
+                let _end = end;
+                engine.run().await;
+            });
         }
         match self.state() {
             State::New => self.messages.send(Message::Start).map_err(|_| self.ended()),
@@ -122,8 +126,8 @@ impl Consumer {
 
     /// Joins the group and waits for the first assignment, an empty one included. `None` waits for ever.
     ///
-    /// Errors: [`ErrorKind::Unreachable`] where no broker, or no coordinator, could be reached in the time; the consumer goes
-    /// on trying. The fatal error where the consumer can't ever join.
+    /// Errors: [`ErrorKind::Unreachable`] where no broker, or no coordinator, could be reached in the time, and
+    /// [`ErrorKind::TimedOut`] where they answered and it wasn't enough; the consumer goes on trying. The fatal error where the consumer can't ever join.
     pub async fn start(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = deadline(timeout);
         self.begin()?;
@@ -149,12 +153,13 @@ impl Consumer {
             _ => "no assignment yet".to_owned(),
         };
         let facts = self.shared.health.facts();
+        let brokers = self.shared.settings.brokers.join(", ");
         match facts.troubles.values().next() {
-            Some((why, _)) => {
-                let brokers = self.shared.settings.brokers.join(", ");
-                Error::new(ErrorKind::Unreachable, format!("{waited} from {brokers}: {why}. Still trying"))
+            Some(trouble) => {
+                let kind = if trouble.unreachable { ErrorKind::Unreachable } else { ErrorKind::TimedOut };
+                Error::new(kind, format!("{waited} from {brokers}: {}. Still trying", trouble.why))
             }
-            None => Error::new(ErrorKind::TimedOut, format!("{waited}. Still trying")),
+            None => Error::new(ErrorKind::TimedOut, format!("{waited} from {brokers}. Still trying")),
         }
     }
 
@@ -366,8 +371,8 @@ impl Consumer {
             )
         };
         let age = |since: Instant| since.elapsed().as_secs_f64();
-        let unreachable = facts.troubles.get(&Part::Coordinator).map(|(_, since)| age(*since));
-        let failing = facts.troubles.values().map(|(_, since)| age(*since)).reduce(f64::max);
+        let unreachable = facts.troubles.get(&Part::Coordinator).map(|trouble| age(trouble.since));
+        let failing = facts.troubles.values().map(|trouble| age(trouble.since)).reduce(f64::max);
         Statistics {
             state: self.state(),
             member: facts.member.clone(),
@@ -385,7 +390,7 @@ impl Consumer {
             commits: facts.commits,
             buffered_bytes: delivery.buffered(),
             held_bytes: delivery.held(),
-            last_error: facts.last_error.clone().or_else(|| self.fatal_error().map(|error| error.to_string())),
+            last_error: self.fatal_error().map(|error| error.to_string()).or_else(|| facts.last_error.clone()),
             failing_seconds: failing,
             given_up: facts.given_up,
         }
@@ -395,7 +400,10 @@ impl Consumer {
     /// Returns once the consumer is closed, also to those who call it meanwhile; what could not be done in the time is in
     /// the statistics.
     pub async fn close(&self, timeout: Option<Duration>) {
-        let deadline = Instant::now() + timeout.unwrap_or(CLOSE_TIMEOUT);
+        /// A time that no clock will see.
+        const FOR_EVER: Duration = Duration::from_secs(3_000_000_000);
+        let timeout = timeout.unwrap_or(CLOSE_TIMEOUT).min(FOR_EVER);
+        let deadline = Instant::now() + timeout;
         self.begin_close(deadline);
         loop {
             let changed = self.changed();
@@ -413,7 +421,22 @@ impl Consumer {
         } else {
             // Polls end now, not when the engine gets to it.
             self.shared.delivery.enter(State::Closing);
-            let _ = self.messages.send(Message::Close { deadline });
+            if self.messages.send(Message::Close { deadline }).is_err() {
+                self.shared.delivery.enter(State::Closed);
+            }
+        }
+    }
+}
+
+/// Whatever ends the engine, nobody waits for it afterwards: not where its runtime was shut down, nor where it panicked.
+struct EngineEnd(Arc<Shared>);
+
+impl Drop for EngineEnd {
+    fn drop(&mut self) {
+        if self.0.delivery.state() != State::Closed {
+            let message = "the engine ended without being closed: its runtime was shut down, or it has a defect";
+            self.0.delivery.fail(Error::new(ErrorKind::Internal, message));
+            self.0.delivery.enter(State::Closed);
         }
     }
 }

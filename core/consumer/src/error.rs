@@ -60,7 +60,7 @@ errors! {
     4 Closed "ERR_CLOSED" "ClosedError" retryable=false fatal=false;
     /// The partitions of what was asked are no longer this consumer's, or are being handed out anew. Poll again.
     5 Rebalancing "ERR_REBALANCING" "RebalancingError" retryable=true fatal=false;
-    /// The time given to a call was over before it was done; it had no effect.
+    /// The time given to a call was over before it was done. A commit was not sent; a start goes on trying.
     6 TimedOut "ERR_TIMED_OUT" "TimedOutError" retryable=true fatal=false;
     /// A commit was sent, and its answer didn't come in time: it may or may not have been carried out.
     7 CommitOutcomeUnknown "ERR_COMMIT_OUTCOME_UNKNOWN" "CommitOutcomeUnknownError" retryable=true fatal=false;
@@ -80,7 +80,7 @@ errors! {
     14 RecordTooLarge "ERR_RECORD_TOO_LARGE" "RecordTooLargeError" retryable=false fatal=true;
     /// The broker answered with an error that has no kind of its own here.
     15 Broker "ERR_BROKER" "BrokerResponseError" retryable=false fatal=false;
-    /// The broker sent what the protocol doesn't allow.
+    /// The broker answered a question of the application with something that the protocol doesn't allow.
     16 Protocol "ERR_PROTOCOL" "ProtocolError" retryable=true fatal=false;
     /// This object was made before a fork and belongs to the parent process.
     17 Forked "ERR_FORKED" "ForkedError" retryable=false fatal=false;

@@ -18,6 +18,14 @@ pub(crate) enum Part {
     Partition(TopicPartition),
 }
 
+/// What fails, since when, and whether that is for want of anybody to talk to.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    pub(crate) why: String,
+    pub(crate) since: Instant,
+    pub(crate) unreachable: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Health(Mutex<Facts>);
 
@@ -32,7 +40,7 @@ pub(crate) struct Facts {
     pub(crate) corrupt_frames: u64,
     pub(crate) commits: u64,
     pub(crate) last_error: Option<String>,
-    pub(crate) troubles: BTreeMap<Part, (String, Instant)>,
+    pub(crate) troubles: BTreeMap<Part, Trouble>,
     pub(crate) given_up: Vec<String>,
 }
 
@@ -53,16 +61,25 @@ impl Health {
         facts.reconnects += 1;
     }
 
+    /// Nobody answers. See [`trouble`](Self::trouble).
+    pub(crate) fn unreachable(&self, part: Part, why: &str) {
+        self.note(part, why, true);
+    }
+
     /// Something fails. How long is counted from the first time; the log has a line per change, not per attempt.
     pub(crate) fn trouble(&self, part: Part, why: &str) {
+        self.note(part, why, false);
+    }
+
+    fn note(&self, part: Part, why: &str, unreachable: bool) {
         let mut facts = self.facts();
         facts.last_error = Some(why.to_owned());
-        let known = facts.troubles.get(&part).map(|(text, since)| (text == why, *since));
+        let known = facts.troubles.get(&part).map(|trouble| (trouble.why == why, trouble.since));
         if !matches!(known, Some((true, _))) {
             tracing::warn!(?part, why, "failing");
         }
         let since = known.map_or_else(Instant::now, |(_, since)| since);
-        facts.troubles.insert(part, (why.to_owned(), since));
+        facts.troubles.insert(part, Trouble { why: why.to_owned(), since, unreachable });
     }
 
     /// It works again.

@@ -338,6 +338,12 @@ impl Settings {
                 self.heartbeat_interval_ms, self.expected_session_timeout_ms
             ));
         }
+        if self.fetch_wait_ms >= self.request_timeout_ms {
+            return contradiction(format!(
+                "fetch_wait_ms={} is not below request_timeout_ms={}: a read that waits would count as not answered",
+                self.fetch_wait_ms, self.request_timeout_ms
+            ));
+        }
         if self.retry_backoff_ms > self.retry_backoff_max_ms {
             return contradiction(format!(
                 "retry_backoff_ms={} is more than retry_backoff_max_ms={}",
@@ -354,6 +360,13 @@ impl Settings {
 
     pub(crate) fn bootstrap(&self) -> Vec<Address> {
         self.brokers.iter().filter_map(|broker| broker.parse().ok()).collect()
+    }
+
+    /// How long a request that keeps the membership alive may take: a third of a session, so that it can be tried again. A
+    /// second at least, since joining alone can take half of one.
+    pub(crate) fn membership_timeout(&self) -> Duration {
+        let third = Duration::from_millis(self.expected_session_timeout_ms / 3);
+        third.max(Duration::from_secs(1)).min(self.request_timeout())
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {
@@ -436,6 +449,7 @@ mod tests {
             ("max_poll_records", "many".into(), "whole number"),
             ("heartbeat_interval_ms", 5000u64.into(), "more than a third"),
             ("retry_backoff_ms", 5000u64.into(), "retry_backoff_max_ms"),
+            ("fetch_wait_ms", 10_000u64.into(), "request_timeout_ms"),
         ] {
             let message = refused(&[(name, value)]);
             assert!(message.contains(name) && message.contains(must), "{name}: {message}");

@@ -55,6 +55,7 @@ async fn close_ends_by_its_deadline_with_every_broker_gone_or_silent_and_says_wh
     for silent in [false, true] {
         let cluster = cluster_with(1, 1, 10).await;
         let consumer = consumer(&cluster);
+        fetched(&cluster, &consumer).await;
         let batch = soon("records", consumer.poll(None)).await.unwrap();
         let holds = if silent { vec![cluster.hold("BATCH_COMMIT"), cluster.hold("LEAVE_GROUP")] } else { vec![] };
         if !silent {
@@ -160,4 +161,40 @@ async fn a_member_that_is_not_answered_about_its_topic_still_syncs() {
     until("both to share", &first, |first| first.state() == State::Running && first.assignment().len() < 3).await;
     closed(&first).await;
     closed(&second).await;
+}
+
+#[tokio::test]
+async fn a_leave_that_meets_a_cluster_in_transition_is_tried_again() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let consumer = consumer(&cluster);
+    started(&consumer).await;
+    cluster.fail_next("LEAVE_GROUP", 2, "raft_apply_failed reason=\"no leader\"").unwrap();
+    closed(&consumer).await;
+    assert!(cluster.group("g").unwrap().members.is_empty());
+    assert!(consumer.statistics().given_up.is_empty());
+}
+
+#[test]
+fn a_consumer_whose_runtime_is_gone_is_closed_and_nobody_waits_for_it() {
+    let engine = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let cluster = engine.block_on(cluster_with(1, 1, 0));
+    let consumer = engine.block_on(async { consumer(&cluster) });
+    engine.block_on(started(&consumer));
+    drop(cluster);
+    engine.shutdown_background();
+    let caller = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    caller.block_on(async {
+        let error = soon("the poll", consumer.poll(None)).await.expect_err("the engine is gone");
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        closed(&consumer).await;
+    });
+}
+
+#[tokio::test]
+async fn a_time_that_no_clock_will_see_is_for_ever() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let consumer = consumer(&cluster);
+    started(&consumer).await;
+    soon("close", consumer.close(Some(Duration::MAX))).await;
+    assert_eq!(consumer.state(), State::Closed);
 }

@@ -12,6 +12,7 @@ use cursus_consumer::{Commit, ErrorKind};
 async fn the_next_offset_is_committed_by_batch_record_offsets_and_all() {
     let cluster = cluster_with(1, 1, 100).await;
     let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    fetched(&cluster, &consumer).await;
     let committed = || cluster.committed("g", "t").get(&0).copied();
     let batch = soon("records", consumer.poll(None)).await.unwrap();
     consumer.commit(&batch.get(3).unwrap(), Some(PATIENCE)).await.unwrap();
@@ -38,19 +39,18 @@ async fn the_next_offset_is_committed_by_batch_record_offsets_and_all() {
 
 #[tokio::test]
 async fn a_step_back_and_a_leap_ahead_are_refused_here() {
-    let cluster = cluster_with(1, 2, 100).await;
+    let cluster = cluster_with(1, 1, 100).await;
     let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    fetched(&cluster, &consumer).await;
     let first = soon("records", consumer.poll(None)).await.unwrap();
     let second = soon("records", consumer.poll(None)).await.unwrap();
     let partition = first.partitions()[0].clone();
     consumer.commit(&second, Some(PATIENCE)).await.unwrap();
-    if second.partitions() == first.partitions() {
-        cluster.clear_requests();
-        let error = consumer.commit(&first, Some(PATIENCE)).await.expect_err("a step back");
-        assert_eq!(error.kind(), ErrorKind::OffsetRegression);
-        assert!(error.message().contains("committed up to 20"), "{error}");
-        assert_eq!(received(&cluster, "BATCH_COMMIT"), 0);
-    }
+    cluster.clear_requests();
+    let error = consumer.commit(&first, Some(PATIENCE)).await.expect_err("a step back");
+    assert_eq!(error.kind(), ErrorKind::OffsetRegression);
+    assert!(error.message().contains("committed up to"), "{error}");
+    assert_eq!(received(&cluster, "BATCH_COMMIT"), 0);
     let position = consumer.position(&partition).unwrap();
     let error = consumer
         .commit(&BTreeMap::from([(partition.clone(), position + 1)]), Some(PATIENCE))
@@ -79,6 +79,7 @@ async fn a_batch_of_another_consumer_is_refused() {
 async fn commits_that_meet_while_one_is_on_its_way_become_one_request() {
     let cluster = cluster_with(1, 1, 100).await;
     let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    fetched(&cluster, &consumer).await;
     let mut batches = Vec::new();
     for _ in 0..5 {
         batches.push(soon("records", consumer.poll(None)).await.unwrap());
@@ -101,6 +102,7 @@ async fn commits_that_meet_while_one_is_on_its_way_become_one_request() {
 async fn a_commit_nobody_waits_for_is_carried_out_before_close_ends() {
     let cluster = cluster_with(1, 1, 100).await;
     let consumer = consumer(&cluster);
+    fetched(&cluster, &consumer).await;
     let batch = soon("records", consumer.poll(None)).await.unwrap();
     drop(consumer.begin_commit((&batch).into(), None).unwrap());
     closed(&consumer).await;
@@ -116,6 +118,7 @@ async fn automatic_commits_take_what_the_next_poll_proved_and_close_proves_nothi
         ("max_poll_records", 10u64.into()),
     ];
     let consumer = consumer_with(&cluster, &auto);
+    fetched(&cluster, &consumer).await;
     soon("records", consumer.poll(None)).await.unwrap();
     soon("records", consumer.poll(None)).await.unwrap();
     soon("the automatic commit", cluster.wait_for("commit", |c| c.committed("g", "t").get(&0) == Some(&10))).await;
@@ -158,6 +161,7 @@ async fn overlapping_polls_are_refused_under_automatic_commits_and_allowed_witho
 async fn transient_refusals_are_tried_again_whatever_they_call_themselves() {
     let cluster = cluster_with(3, 1, 10).await;
     let consumer = consumer(&cluster);
+    fetched(&cluster, &consumer).await;
     let batch = soon("records", consumer.poll(None)).await.unwrap();
     for code in [
         "raft_apply_failed class=internal retryable=false reason=\"no leader\"",
@@ -175,6 +179,7 @@ async fn transient_refusals_are_tried_again_whatever_they_call_themselves() {
 async fn a_regression_by_the_broker_is_typed_however_it_comes() {
     let cluster = cluster_with(1, 1, 10).await;
     let consumer = consumer(&cluster);
+    fetched(&cluster, &consumer).await;
     let batch = soon("records", consumer.poll(None)).await.unwrap();
     let refusal =
         "raft_apply_failed reason=\"offset regression for group=g topic=t partition=0: current=50 attempted=10\"";
@@ -191,6 +196,7 @@ async fn a_commit_fenced_by_the_broker_is_a_rebalance_and_what_follows_reads_on(
     // No heartbeat finds out first.
     let slow = [("heartbeat_interval_ms", 60_000u64.into()), ("expected_session_timeout_ms", 600_000u64.into())];
     let consumer = consumer_with(&cluster, &slow);
+    fetched(&cluster, &consumer).await;
     let batch = soon("records", consumer.poll(None)).await.unwrap();
     let other = consumer_with(&cluster, &slow);
     started(&other).await;
@@ -216,6 +222,7 @@ async fn once_a_commit_was_fenced_no_poll_returns_a_record_of_the_old_assignment
     // The engine answers the commit on one thread while another polls on: some rounds would meet in between.
     for _ in 0..50 {
         let consumer = consumer_with(&cluster, &slow);
+        fetched(&cluster, &consumer).await;
         let batch = soon("records", consumer.poll(None)).await.unwrap();
         let other = consumer_with(&cluster, &slow);
         started(&other).await;
@@ -232,6 +239,7 @@ async fn once_a_commit_was_fenced_no_poll_returns_a_record_of_the_old_assignment
 async fn a_commit_that_times_out_says_whether_it_was_sent() {
     let cluster = cluster_with(1, 1, 20).await;
     let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    fetched(&cluster, &consumer).await;
     let first = soon("records", consumer.poll(None)).await.unwrap();
     let second = soon("records", consumer.poll(None)).await.unwrap();
     let hold = cluster.hold("BATCH_COMMIT");
@@ -245,5 +253,75 @@ async fn a_commit_that_times_out_says_whether_it_was_sent() {
     hold.release();
     consumer.commit(&second, Some(PATIENCE)).await.unwrap();
     assert_eq!(cluster.committed("g", "t")[&0], 20);
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_whose_connection_always_breaks_is_tried_again_with_pauses() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    cluster.lose_reply("BATCH_COMMIT", 1000).unwrap();
+    cluster.clear_requests();
+    let error = consumer.commit(&batch, Some(Duration::from_millis(500))).await.expect_err("it is never answered");
+    assert_eq!(error.kind(), ErrorKind::CommitOutcomeUnknown);
+    // The pauses are 10 to 100 ms here.
+    assert!(received(&cluster, "BATCH_COMMIT") < 40, "{} tries", received(&cluster, "BATCH_COMMIT"));
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_before_a_rebalance_does_not_claim_that_nothing_was_committed() {
+    let cluster = cluster_with(1, 1, 10).await;
+    // No heartbeat finds out first.
+    let slow = [("heartbeat_interval_ms", 60_000u64.into()), ("expected_session_timeout_ms", 600_000u64.into())];
+    let first = consumer_with(&cluster, &slow);
+    fetched(&cluster, &first).await;
+    let batch = soon("records", first.poll(None)).await.unwrap();
+    let hold = cluster.hold("BATCH_COMMIT");
+    let commit = first.begin_commit((&batch).into(), Some(PATIENCE)).unwrap();
+    soon("the commit to arrive", hold.reached()).await;
+    let second = consumer_with(&cluster, &slow);
+    started(&second).await;
+    cluster.cut_connections(None).unwrap();
+    let error = soon("the commit", commit).await.expect_err("the group has moved on");
+    assert_eq!(error.kind(), ErrorKind::CommitOutcomeUnknown, "{error}");
+    hold.release();
+    closed(&first).await;
+    closed(&second).await;
+}
+
+#[tokio::test]
+async fn one_partition_that_somebody_else_committed_further_does_not_hold_up_automatic_commits_of_the_others() {
+    let cluster = cluster_with(1, 2, 20).await;
+    let auto = [("enable_auto_commit", true.into()), ("auto_commit_interval_ms", 20u64.into())];
+    let consumer = consumer_with(&cluster, &auto);
+    fetched(&cluster, &consumer).await;
+    let refusal =
+        "offset_regression reason=\"offset regression for group=g topic=t partition=0: current=50 attempted=10\"";
+    // Once for both together, and once for the first of them by itself.
+    cluster.fail_next("BATCH_COMMIT", 2, refusal).unwrap();
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    consumer.poll(Some(Duration::ZERO)).await.unwrap();
+    soon("the other's commit", cluster.wait_for("commit", |c| c.committed("g", "t").get(&1) == Some(&10))).await;
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn what_is_committed_is_asked_until_the_coordinator_can_be_believed() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    consumer.commit(&batch, Some(PATIENCE)).await.unwrap();
+    cluster.fail_next("FETCH_OFFSET", 1, "group_not_found group=g").unwrap();
+    cluster.fail_next("FETCH_OFFSET", 1, "coordinator_not_available").unwrap();
+    cluster.lose_reply("FETCH_OFFSET", 1).unwrap();
+    assert_eq!(consumer.committed(&tp(0), Some(PATIENCE)).await.unwrap(), Some(10));
+    cluster.fail_next("FETCH_OFFSET", 1000, "coordinator_not_available").unwrap();
+    let error = consumer.committed(&tp(0), Some(Duration::from_millis(100))).await.expect_err("never");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
     closed(&consumer).await;
 }

@@ -127,6 +127,7 @@ async fn replies_over_the_frame_limit_skip_no_record() {
 async fn iteration_gives_records_one_by_one_and_an_abandoned_tail_comes_first_in_the_next_poll() {
     let cluster = cluster_with(1, 1, 100).await;
     let consumer = consumer(&cluster);
+    fetched(&cluster, &consumer).await;
     let mut offsets = Vec::new();
     for _ in 0..10 {
         let record = soon("a record", consumer.next_record()).await.unwrap().expect("not closed");
@@ -147,8 +148,8 @@ async fn more_partitions_than_connections_share_them() {
     let mut seen = Seen::default();
     read(&consumer, &mut seen, 4_000).await;
     seen.assert_exactly_in_order();
-    // Three to read, one to the bootstrap address, and one to the name that a single broker gives itself.
-    assert!(cluster.connections(0) <= 5, "{} connections", cluster.connections(0));
+    // Three to read; one to the bootstrap address, two to the name that a single broker gives itself.
+    assert!(cluster.connections(0) <= 6, "{} connections", cluster.connections(0));
     // Also what comes after all were found empty.
     cluster.fill("t", 400, 10).unwrap();
     read(&consumer, &mut seen, 4_400).await;
@@ -187,4 +188,40 @@ async fn every_call_after_close_says_closed() {
     assert_eq!(kind(consumer.committed(&tp(0), None).await.map(drop)), ErrorKind::Closed);
     assert!(consumer.assignment().is_empty());
     assert_eq!(consumer.statistics().state, State::Closed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_byte_limit_holds_when_many_partitions_of_large_records_begin_at_once() {
+    let cluster = cluster_with(1, 16, 0).await;
+    for partition in 0..16 {
+        cluster.produce("t", partition, (0..200).map(|i| (i.to_string(), vec![0; 32_000]))).unwrap();
+    }
+    let limit = 4 << 20;
+    let consumer = consumer_with(&cluster, &[("max_buffered_bytes", (limit as u64).into())]);
+    started(&consumer).await;
+    until("a full buffer", &consumer, |c| c.statistics().buffered_bytes > limit - (limit / 4)).await;
+    let mut seen = Seen::default();
+    let mut most = 0;
+    soon("all of 100 MB", async {
+        while seen.distinct() < 3200 {
+            most = most.max(consumer.statistics().buffered_bytes);
+            seen.add(&consumer.poll(Some(PATIENCE)).await.unwrap());
+        }
+    })
+    .await;
+    assert!(most <= limit + (1 << 20), "{most} bytes were buffered with a limit of {limit}");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn iterating_beside_a_poll_is_refused_under_automatic_commits() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer_with(&cluster, &[("enable_auto_commit", true.into())]);
+    fetched(&cluster, &consumer).await;
+    let open = consumer.begin_poll().unwrap();
+    assert_eq!(consumer.try_next_record().expect_err("overlapping").kind(), ErrorKind::InvalidState);
+    assert_eq!(consumer.try_next_batch().expect_err("overlapping").kind(), ErrorKind::InvalidState);
+    drop(open);
+    assert!(matches!(consumer.try_next_record(), Ok(Iteration::Item(_))));
+    closed(&consumer).await;
 }

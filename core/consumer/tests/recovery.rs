@@ -161,11 +161,14 @@ async fn a_standalone_broker_that_lost_its_members_is_joined_afresh() {
     let mut seen = Seen::default();
     read(&consumer, &mut seen, 100).await;
     consumer.commit(cursus_consumer::Commit::All, Some(PATIENCE)).await.unwrap();
+    let member = consumer.statistics().member;
     cluster.kill_broker(0).await.unwrap();
     cluster.restart_broker(0).await.unwrap();
     cluster.fill("t", 100, 10).unwrap();
     read(&consumer, &mut seen, 200).await;
     seen.assert_exactly_in_order();
+    until("another member", &consumer, |c| c.state() == State::Running && c.statistics().member != member).await;
+    assert_eq!(consumer.statistics().rebalances, 1);
     closed(&consumer).await;
 }
 
@@ -244,15 +247,20 @@ async fn a_member_that_a_coordinator_without_its_log_has_taken_in_is_not_left_be
 }
 
 #[tokio::test]
-async fn a_group_that_is_denied_for_longer_than_three_sessions_is_joined_afresh() {
+async fn a_group_that_is_denied_for_long_is_joined_afresh() {
     let cluster = cluster_with(1, 2, 20).await;
-    let short = [("expected_session_timeout_ms", 150u64.into())];
-    let consumer = consumer_with(&cluster, &short);
+    let consumer = consumer(&cluster);
     started(&consumer).await;
     let member = consumer.statistics().member;
-    // Pauses grow to a tenth of a second at most, so twenty denials take longer than they are doubted.
     cluster.fail_next("HEARTBEAT", 1, "group_not_found group=g").unwrap();
-    cluster.fail_next("JOIN_GROUP", 20, "group_not_found group=g").unwrap();
+    cluster.fail_next("JOIN_GROUP", 2, "group_not_found group=g").unwrap();
+    let hold = cluster.hold("JOIN_GROUP");
+    soon("the attempt to resume", hold.reached()).await;
+    // Half a minute goes by in no time.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    hold.release();
     until("another member to be joined as", &consumer, |c| {
         c.statistics().rebalances == 1 && c.state() == State::Running && c.statistics().member != member
     })
@@ -350,4 +358,171 @@ async fn a_consumer_that_nobody_holds_any_more_leaves_its_group_without_being_wa
     assert_eq!(received(&cluster, "LEAVE_GROUP"), 1);
     // One that never started had nothing to end.
     drop(Consumer::new(settings(&cluster, &[]), Environment::current()));
+}
+
+/// The loopback network under another name: what is called `localhost` can't be reached.
+struct Elsewhere;
+
+impl cursus_net::Network for Elsewhere {
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> cursus_net::BoxFuture<'a, std::io::Result<Vec<std::net::SocketAddr>>> {
+        Box::pin(async move {
+            match host {
+                "broker.example" => Ok(vec![std::net::SocketAddr::from(([127, 0, 0, 1], port))]),
+                _ => Err(std::io::Error::other(format!("{host} is not this broker"))),
+            }
+        })
+    }
+
+    fn connect(
+        &self,
+        address: std::net::SocketAddr,
+    ) -> cursus_net::BoxFuture<'_, std::io::Result<Box<dyn cursus_net::Socket>>> {
+        cursus_net::Tcp.connect(address)
+    }
+
+    fn listen(
+        &self,
+        address: std::net::SocketAddr,
+    ) -> cursus_net::BoxFuture<'_, std::io::Result<Box<dyn cursus_net::Listener>>> {
+        cursus_net::Tcp.listen(address)
+    }
+}
+
+#[tokio::test]
+async fn a_remote_broker_that_calls_itself_localhost_is_read_under_the_name_it_was_reached_by() {
+    let cluster = cluster_with(1, 2, 20).await;
+    let broker = cluster.brokers()[0].replace("127.0.0.1", "broker.example");
+    let settings = settings(&cluster, &[("brokers", broker.as_str().into())]);
+    let environment = Environment { network: std::sync::Arc::new(Elsewhere), ..Environment::current() };
+    let consumer = Consumer::new(settings, environment);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_comes_back_without_its_data_is_believed_about_what_is_committed() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 100).await;
+    consumer.commit(cursus_consumer::Commit::All, Some(PATIENCE)).await.unwrap();
+    // Another cluster takes over its address: without the group, and with another log under the topic's name.
+    let port = cluster.brokers()[0].rsplit_once(':').unwrap().1.parse().unwrap();
+    cluster.stop().await;
+    let options = cursus_embedded::Options { brokers: 1, port: Some(port), ..Default::default() };
+    let wiped = cursus_embedded::Cluster::start(options).await.unwrap();
+    wiped.create_topic("t", 1).unwrap();
+    wiped.fill("t", 50, 100).unwrap();
+    until("the group to be denied", &consumer, |c| {
+        c.statistics().last_error.is_some_and(|error| error.contains("group_not_found"))
+    })
+    .await;
+    // The doubt of half a minute goes by in no time.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    let mut again = Seen::default();
+    read(&consumer, &mut again, 50).await;
+    assert_eq!(again.0[&tp(0)], (0..50).collect::<Vec<_>>());
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_heartbeat_or_a_commit_without_an_answer_does_not_cost_the_membership() {
+    let options = cursus_embedded::Options {
+        brokers: 1,
+        session_timeout: Duration::from_secs(3),
+        expiry_check: Duration::from_millis(50),
+        ..Default::default()
+    };
+    let cluster = cursus_embedded::Cluster::start(options).await.unwrap();
+    cluster.create_topic("t", 1).unwrap();
+    cluster.fill("t", 10, 10).unwrap();
+    let consumer = consumer_with(&cluster, &[("expected_session_timeout_ms", 3_000u64.into())]);
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    let member = consumer.statistics().member;
+    let holds = [cluster.hold("HEARTBEAT"), cluster.hold("BATCH_COMMIT")];
+    let commit = consumer.begin_commit((&batch).into(), None).unwrap();
+    for hold in &holds {
+        soon("what is never answered", hold.reached()).await;
+    }
+    cluster.clear_requests();
+    // A member that is kept alive goes on for two sessions' time.
+    soon(
+        "heartbeats for two sessions",
+        cluster.wait_for("heartbeats", |c| {
+            c.requests().iter().filter(|request| request.command == "HEARTBEAT").count() > 60
+        }),
+    )
+    .await;
+    assert_eq!((consumer.statistics().member, consumer.statistics().rebalances), (member, 0));
+    for hold in holds {
+        hold.release();
+    }
+    soon("the commit", commit).await.unwrap();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn an_empty_partition_is_not_asked_without_a_pause() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let consumer = consumer_with(&cluster, &[("fetch_wait_ms", 0u64.into())]);
+    started(&consumer).await;
+    cluster.clear_requests();
+    consumer.poll(Some(Duration::from_millis(500))).await.unwrap();
+    assert!(received(&cluster, "CONSUME") < 60, "{} requests", received(&cluster, "CONSUME"));
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn readers_that_begin_anew_do_not_pile_up_connections() {
+    let cluster = cluster_with(1, 8, 80).await;
+    let consumer = consumer_with(&cluster, &[("max_connections_per_broker", 2u64.into())]);
+    let mut seen = Seen::default();
+    for round in 1..=20 {
+        cluster.fail_next("CONSUME", 3, "broker_error reason=\"try again\"").unwrap();
+        cluster.fill("t", 80, 10).unwrap();
+        read(&consumer, &mut seen, 80 * (round + 1)).await;
+    }
+    // Two to read, three for the rest; what makes way goes as soon as its readers have moved.
+    soon("connections to go", cluster.wait_for("few connections", |c| c.connections(0) <= 5)).await;
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_member_that_is_in_the_way_of_nothing_says_nothing_fails_while_its_buffer_is_full() {
+    let options =
+        cursus_embedded::Options { brokers: 1, idle_timeout: Duration::from_millis(300), ..Default::default() };
+    let cluster = cursus_embedded::Cluster::start(options).await.unwrap();
+    cluster.create_topic("t", 1).unwrap();
+    cluster.fill("t", 2_000, 1_000).unwrap();
+    let consumer =
+        consumer_with(&cluster, &[("max_buffered_bytes", 100_000u64.into()), ("max_poll_records", 50u64.into())]);
+    started(&consumer).await;
+    // The buffer fills, nothing is asked for, and the broker closes the connection that it finds idle.
+    until("a full buffer", &consumer, |c| c.statistics().buffered_bytes > 50_000).await;
+    let before = cluster.connections(0);
+    soon("the idle connection to go", cluster.wait_for("closed", |c| c.connections(0) < before)).await;
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 2_000).await;
+    seen.assert_exactly_in_order();
+    let statistics = consumer.statistics();
+    assert_eq!((statistics.failing_seconds, statistics.last_error), (None, None));
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn start_says_whether_nobody_was_there_or_it_only_took_too_long() {
+    let cluster = cluster(1).await;
+    let consumer = consumer(&cluster);
+    let error = soon("start", consumer.start(Some(Duration::from_millis(300)))).await.expect_err("no such topic yet");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(error.message().contains("topic_not_found"), "{error}");
+    closed(&consumer).await;
 }

@@ -8,7 +8,7 @@ use cursus_wire::{Group, Meaning, Request};
 
 use super::address::Address;
 use super::link::{CallError, Link};
-use super::links::Links;
+use super::links::{Links, Purpose};
 use crate::health::{Health, Part};
 
 /// How many redirects are followed before the cluster counts as unsure of itself.
@@ -18,12 +18,22 @@ pub(crate) struct Coordinator {
     group: Group,
     links: Arc<Links>,
     health: Arc<Health>,
+    membership_timeout: Duration,
     address: Mutex<Option<Address>>,
+    /// Held while somebody looks for it: the others wait for what is found.
+    finding: tokio::sync::Mutex<()>,
 }
 
 impl Coordinator {
-    pub(crate) fn new(group: Group, links: Arc<Links>, health: Arc<Health>) -> Self {
-        Self { group, links, health, address: Mutex::new(None) }
+    pub(crate) fn new(group: Group, links: Arc<Links>, health: Arc<Health>, membership_timeout: Duration) -> Self {
+        Self {
+            group,
+            links,
+            health,
+            membership_timeout,
+            address: Mutex::new(None),
+            finding: tokio::sync::Mutex::new(()),
+        }
     }
 
     fn known(&self) -> Option<Address> {
@@ -37,10 +47,14 @@ impl Coordinator {
 
     /// The link to the coordinator, where it is known; nothing is looked up.
     pub(crate) fn link(&self) -> Option<Link> {
-        self.known().map(|address| self.links.control(&address))
+        self.known().map(|address| self.links.control(&address, Purpose::Membership))
     }
 
     async fn find(&self) -> Result<Address, CallError> {
+        let _finding = self.finding.lock().await;
+        if let Some(address) = self.known() {
+            return Ok(address);
+        }
         let (found, speaker) = self.links.ask_any(&FindCoordinator { group: self.group.clone() }).await?;
         let address = Address::new(found.host, found.port).seen_from(&speaker);
         self.set(Some(address.clone()));
@@ -49,9 +63,19 @@ impl Coordinator {
 
     /// Asks the coordinator, wherever it is. Redirects are followed, with an address in them or without.
     pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
-        let result = self.call_unreported(request).await;
+        self.call_for(Purpose::Questions, request).await
+    }
+
+    /// The same for what keeps the membership alive: on a link of its own, and within a third of a session, so that there is
+    /// time for another try.
+    pub(crate) async fn call_as_member<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
+        self.call_for(Purpose::Membership, request).await
+    }
+
+    async fn call_for<R: Request>(&self, purpose: Purpose, request: &R) -> Result<R::Reply, CallError> {
+        let result = self.call_unreported(purpose, request).await;
         match &result {
-            Err(CallError::Lost(why) | CallError::Corrupt(why)) => self.health.trouble(Part::Coordinator, why),
+            Err(CallError::Lost(why) | CallError::Corrupt(why)) => self.health.unreachable(Part::Coordinator, why),
             Err(CallError::Refused(error))
                 if is_passing(&error.meaning()) || error.meaning() == Meaning::GroupNotFound =>
             {
@@ -62,15 +86,19 @@ impl Coordinator {
         result
     }
 
-    async fn call_unreported<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
+    async fn call_unreported<R: Request>(&self, purpose: Purpose, request: &R) -> Result<R::Reply, CallError> {
         let mut last = String::new();
         for _ in 0..REDIRECTS {
             let address = match self.known() {
                 Some(address) => address,
                 None => self.find().await?,
             };
-            let link = self.links.control(&address);
-            match link.call(request, Duration::ZERO).await {
+            let link = self.links.control(&address, purpose);
+            let answer = match purpose {
+                Purpose::Membership => link.call_within(request, self.membership_timeout).await,
+                Purpose::Questions => link.call(request, Duration::ZERO).await,
+            };
+            match answer {
                 Err(CallError::Refused(error)) => match error.meaning() {
                     Meaning::NotCoordinator(hint) => {
                         last = error.to_string();

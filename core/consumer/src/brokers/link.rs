@@ -84,23 +84,36 @@ impl Link {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Sends a request and waits for its reply. `extra` is how long the broker may wait by itself before it answers.
+    /// Sends a request and waits for its reply, for as long as any request may take, and as long more as the broker itself
+    /// was asked to wait.
     pub(crate) async fn call<R: Request>(&self, request: &R, extra: Duration) -> Result<R::Reply, CallError> {
+        self.call_within(request, self.context.request_timeout + extra).await
+    }
+
+    /// Sends a request and waits for its reply at most this long. Where it doesn't come, the link is dead: its reply could be
+    /// taken for another's.
+    pub(crate) async fn call_within<R: Request>(&self, request: &R, time: Duration) -> Result<R::Reply, CallError> {
         let frame = request.frame().map_err(|error| CallError::Corrupt(error.to_string()))?;
         let (answer, answered) = oneshot::channel();
-        let deadline = Instant::now() + self.context.request_timeout + extra;
+        let deadline = Instant::now() + time;
         let lost = || CallError::Lost(format!("the connection to {} is closed", self.address));
         self.calls.send(Call { frame, deadline, answer }).map_err(|_| lost())?;
         let body = answered.await.unwrap_or_else(|_| Err(lost()))?;
         R::Reply::parse(&body).map_err(|error| match error {
             ReplyError::Broker(error) => CallError::Refused(error),
             nonsense => {
-                self.dead.store(true, Ordering::Release);
                 let problem = format!("{}: {nonsense}", self.address);
-                self.context.health.corrupt_frame();
+                self.condemn();
                 CallError::Corrupt(problem)
             }
         })
+    }
+
+    /// Counts a reply that makes no sense, and gives the link up: what else it holds can't be trusted.
+    pub(crate) fn condemn(&self) {
+        if !self.dead.swap(true, Ordering::AcqRel) {
+            self.context.health.corrupt_frame();
+        }
     }
 
     /// Sends a request without waiting for anything. For the LEAVE of a consumer that is dropped.
@@ -124,7 +137,7 @@ async fn drive(
         Ok(mut connection) => exchange(&mut connection, &mut calls, &mut pending, &dead).await,
         Err(why) => End::Failed(why),
     };
-    dead.store(true, Ordering::Release);
+    let condemned = dead.swap(true, Ordering::AcqRel);
     calls.close();
     let End::Failed(why) = end else { return };
     let why = format!("{address}: {why}");
@@ -132,7 +145,7 @@ async fn drive(
         pending.push_back(Pending { deadline: call.deadline, answer: call.answer });
     }
     // Every reply that is missing now may have been carried out; an idle connection that the broker closed lost nothing.
-    if !pending.is_empty() {
+    if !pending.is_empty() && !condemned {
         context.health.reconnect();
     }
     for call in pending {

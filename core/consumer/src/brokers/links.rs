@@ -1,7 +1,7 @@
 //! The links of a consumer: one per broker for everything that isn't reading, and a bounded number per broker for reading.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,10 +28,20 @@ pub(crate) struct Links {
     pool: Mutex<Pool>,
 }
 
+/// What a link that isn't for reading is for. Answers come in order, so what may be slow must not stand in front of what
+/// must be quick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// Joining, heartbeats, leaving: late is as good as lost.
+    Membership,
+    /// Commits, offsets, metadata.
+    Questions,
+}
+
 struct Pool {
     /// Brokers to ask, the one that answered last in front.
     known: Vec<Address>,
-    control: BTreeMap<Address, Link>,
+    control: BTreeMap<(Address, Purpose), Link>,
     reading: BTreeMap<Address, Vec<Place>>,
 }
 
@@ -39,6 +49,7 @@ struct Pool {
 struct Place {
     link: Link,
     readers: Arc<AtomicUsize>,
+    retired: Arc<AtomicBool>,
     served: BTreeSet<TopicPartition>,
 }
 
@@ -46,7 +57,7 @@ impl Place {
     fn seat(&mut self, partition: &TopicPartition) -> Seat {
         self.served.insert(partition.clone());
         self.readers.fetch_add(1, Ordering::Relaxed);
-        Seat { link: self.link.clone(), readers: Arc::clone(&self.readers) }
+        Seat { link: self.link.clone(), readers: Arc::clone(&self.readers), retired: Arc::clone(&self.retired) }
     }
 }
 
@@ -54,12 +65,20 @@ impl Place {
 pub(crate) struct Seat {
     pub(crate) link: Link,
     readers: Arc<AtomicUsize>,
+    retired: Arc<AtomicBool>,
 }
 
 impl Seat {
     /// Whether nobody else reads on this link, so that the broker may hold it up while there is nothing to read.
     pub(crate) fn is_alone(&self) -> bool {
         self.readers.load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Seat {
+    /// Whether the link has to make way for a fresh one: who reads on it moves.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
     }
 }
 
@@ -93,14 +112,15 @@ impl Links {
         link
     }
 
-    /// The link for everything that isn't reading.
-    pub(crate) fn control(&self, address: &Address) -> Link {
+    /// The link for a purpose other than reading.
+    pub(crate) fn control(&self, address: &Address, purpose: Purpose) -> Link {
         let mut pool = self.pool();
-        match pool.control.get(address) {
+        let key = (address.clone(), purpose);
+        match pool.control.get(&key) {
             Some(link) if !link.is_dead() => link.clone(),
             _ => {
                 let link = self.open(address.clone());
-                pool.control.insert(address.clone(), link.clone());
+                pool.control.insert(key, link.clone());
                 link
             }
         }
@@ -121,10 +141,16 @@ impl Links {
             return place.seat(partition);
         }
         if full {
-            // Every link has served the partition. One makes way; who reads on it goes on until it ends.
-            places.swap_remove(0);
+            // Every link has served the partition. The one with the fewest readers makes way.
+            let fewest = (0..places.len()).min_by_key(|i| places[*i].readers.load(Ordering::Relaxed)).unwrap_or(0);
+            places.swap_remove(fewest).retired.store(true, Ordering::Relaxed);
         }
-        let mut place = Place { link: self.open(address.clone()), readers: Arc::default(), served: BTreeSet::new() };
+        let mut place = Place {
+            link: self.open(address.clone()),
+            readers: Arc::default(),
+            retired: Arc::default(),
+            served: BTreeSet::new(),
+        };
         let seat = place.seat(partition);
         places.push(place);
         seat
@@ -154,6 +180,14 @@ impl Links {
         }
     }
 
+    /// The next question goes to another broker than the last one.
+    pub(crate) fn ask_another_first(&self) {
+        let mut pool = self.pool();
+        if pool.known.len() > 1 {
+            pool.known.rotate_left(1);
+        }
+    }
+
     fn answered(&self, address: &Address) {
         let mut pool = self.pool();
         if let Some(at) = pool.known.iter().position(|known| known == address) {
@@ -172,7 +206,7 @@ impl Links {
         let mut launch = true;
         loop {
             if launch && let Some(address) = waiting.next() {
-                let link = self.control(&address);
+                let link = self.control(&address, Purpose::Questions);
                 open.push(async move { (link.call(request, Duration::ZERO).await, address) });
             }
             if open.is_empty() {

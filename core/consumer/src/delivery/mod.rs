@@ -130,9 +130,7 @@ impl Delivery {
         inner.usable()?;
         if self.auto_commit {
             if inner.polling {
-                let message = "another poll of this consumer is in progress: with enable_auto_commit each poll says that the records before it are \
-                               processed, so polls can't overlap. Poll from one thread, or set enable_auto_commit to false";
-                return Err(Error::new(ErrorKind::InvalidState, message));
+                return Err(overlapping());
             }
             inner.polling = true;
         }
@@ -201,6 +199,9 @@ impl Delivery {
         if let Err(error) = inner.usable() {
             return step_end(error);
         }
+        if inner.polling {
+            return Err(overlapping());
+        }
         inner.revoked.clear();
         let handed = inner.handed.take();
         inner.prove(handed);
@@ -212,7 +213,7 @@ impl Delivery {
         Ok(Step::Item(Record::new(self.identity, slice)))
     }
 
-    /// Checks that everything in `claims` may be committed now: fences current, offsets not beyond what poll returned.
+    /// Checks that everything in `claims` may still be committed: that its fences are the current ones.
     pub(crate) fn check_claims(&self, claims: &BTreeMap<TopicPartition, (Fence, u64)>) -> Result<()> {
         self.lock().check_claims(claims)
     }
@@ -446,6 +447,12 @@ impl Delivery {
         }
         result.map(|(next, _)| next)
     }
+}
+
+fn overlapping() -> Error {
+    let message = "another poll of this consumer is in progress: with enable_auto_commit each poll says that the records \
+                   before it are processed, so polls can't overlap. Poll from one thread, or set enable_auto_commit to false";
+    Error::new(ErrorKind::InvalidState, message)
 }
 
 /// Iteration ends without an error where the consumer was closed, and with it where it failed.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use crate::health::Part;
 use crate::membership::Event;
 use crate::types::State;
 
@@ -131,10 +132,9 @@ impl Session {
     /// The membership ends here without the coordinator having said so.
     pub(super) fn note_not_left(&self) {
         if let Some((member, _)) = self.machine.identity() {
-            let note = format!(
-                "leaving group {}: the coordinator did not answer in time; it keeps member {member} until that expires",
-                self.group
-            );
+            let why = self.common.shared.health.facts().troubles.get(&Part::Coordinator).map(|t| t.why.clone());
+            let why = why.unwrap_or_else(|| "no answer in time".to_owned());
+            let note = format!("leaving group {}: {why}; it keeps member {member} until that expires", self.group);
             self.common.shared.health.facts().given_up.push(note);
         }
     }

@@ -35,6 +35,34 @@ impl Pending {
         Self { alone: true, ..self }
     }
 
+    /// One commit for each partition, so that what is wrong with one doesn't hold up the others.
+    pub(super) fn apart(self) -> Vec<Self> {
+        let single = |(partition, claim)| Self::new(Claims::from([(partition, claim)]), None, None).alone();
+        self.claims.into_iter().map(single).collect()
+    }
+
+    /// Whether it is the engine's own, and nobody waits for it.
+    pub(super) fn is_own(&self) -> bool {
+        self.answer.is_none()
+    }
+
+    /// It was refused for sure: what was sent did not count.
+    pub(super) fn unsent(self) -> Self {
+        Self { sent: false, ..self }
+    }
+
+    /// The end of a commit whose partitions are no longer this member's.
+    pub(super) fn end_stale(self, error: Error) {
+        if !self.sent {
+            return self.end(Err(error));
+        }
+        let message = format!(
+            "the commit of {} was sent, its answer was lost, and a rebalance came: it may or may not count",
+            listed(self.claims.keys())
+        );
+        self.end(Err(Error::new(ErrorKind::CommitOutcomeUnknown, message)));
+    }
+
     pub(super) fn end(mut self, result: Result<()>) {
         self.tell(result);
     }

@@ -35,8 +35,9 @@ impl Session {
 
     /// The engine's own commit of what is proven processed.
     pub(crate) fn auto_commit(&mut self) {
-        let delivery = Arc::clone(&self.common.shared.delivery);
-        let mut claims = delivery.uncommitted();
+        // What waits of our own is part of what is proven now.
+        self.commits.waiting.retain(|pending| !pending.is_own());
+        let mut claims = self.common.shared.delivery.uncommitted();
         claims.retain(|partition, (fence, offset)| {
             self.commits.floor(partition, *fence).is_none_or(|floor| floor < *offset)
         });
@@ -97,7 +98,7 @@ impl Session {
         for pending in std::mem::take(&mut self.commits.waiting) {
             match delivery.check_claims(&pending.claims) {
                 Ok(()) => self.commits.waiting.push_back(pending),
-                Err(error) => pending.end(Err(error)),
+                Err(error) => pending.end_stale(error),
             }
         }
     }
@@ -114,6 +115,7 @@ impl Session {
         match result {
             Ok(_) => {
                 self.common.shared.health.facts().commits += 1;
+                self.commit_backoff.reset();
                 for pending in sent {
                     for (partition, (fence, offset)) in &pending.claims {
                         self.note_committed(partition, *fence, *offset);
@@ -123,9 +125,14 @@ impl Session {
                 self.feed(Event::Alive { generation });
             }
             Err(CallError::Refused(error)) => match error.meaning() {
-                meaning if is_passing(&meaning) => self.commit_later(sent),
+                meaning if is_passing(&meaning) => self.commit_later(sent.into_iter().map(Pending::unsent).collect()),
                 Meaning::OffsetRegression if sent.len() > 1 => {
                     self.commits.put_back(sent.into_iter().map(Pending::alone).collect());
+                }
+                Meaning::OffsetRegression
+                    if sent.iter().any(|pending| pending.is_own() && pending.claims.len() > 1) =>
+                {
+                    self.commits.put_back(sent.into_iter().flat_map(Pending::apart).collect());
                 }
                 Meaning::OffsetRegression => {
                     // Somebody else committed further than we knew.
@@ -140,7 +147,7 @@ impl Session {
                 }
                 Meaning::GroupNotFound => {
                     // Whether that is to be believed is the membership's to judge; until then the commits wait.
-                    self.commits.put_back(sent);
+                    self.commit_later(sent.into_iter().map(Pending::unsent).collect());
                     self.fenced(generation, CallError::Refused(error));
                 }
                 Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::NotOwner => {
@@ -178,7 +185,7 @@ impl Session {
                 }
             },
             Err(lost) => {
-                self.commits.put_back(sent);
+                self.commit_later(sent);
                 self.fenced(generation, lost);
             }
         }
@@ -189,7 +196,7 @@ impl Session {
     fn commit_later(&mut self, pending: Vec<Pending>) {
         self.commits.put_back(pending);
         if !std::mem::replace(&mut self.commits.pausing, true) {
-            let pause = self.backoff_pause();
+            let pause = self.commit_backoff.next();
             self.run(async move {
                 sleep(pause).await;
                 Outcome::CommitDue

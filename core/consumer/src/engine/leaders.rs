@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use crate::backoff::Backoff;
 use crate::brokers::Address;
+use crate::health::Part;
 use crate::types::TopicPartition;
 
 use super::Outcome;
@@ -40,8 +41,10 @@ impl Leaders {
 }
 
 impl Session {
-    pub(super) fn take_leaders(&mut self, metadata: &reply::Metadata) {
-        self.leaders.by_partition = metadata.leaders.iter().map(|leader| leader.parse().ok()).collect();
+    /// Takes what a broker says of the leaders.
+    pub(super) fn take_leaders(&mut self, metadata: &reply::Metadata, speaker: &Address) {
+        let address = |leader: &String| Some(leader.parse::<Address>().ok()?.seen_from(speaker));
+        self.leaders.by_partition = metadata.leaders.iter().map(address).collect();
         self.common.links.learn(self.leaders.by_partition.iter().flatten());
         self.leaders.asking = false;
         for partition in std::mem::take(&mut self.leaders.waiting) {
@@ -54,7 +57,10 @@ impl Session {
     /// METADATA failed: readers that wait for it have to wait longer.
     pub(super) fn leaders_failed(&mut self) {
         self.leaders.asking = false;
-        if !self.leaders.waiting.is_empty() {
+        if self.leaders.waiting.is_empty() {
+            // Nobody needs to know any more.
+            self.common.shared.health.recovered(&Part::Topic);
+        } else {
             self.ask_leaders();
         }
     }
@@ -72,7 +78,9 @@ impl Session {
         let (links, topic, pause) = (Arc::clone(&self.common.links), self.topic.clone(), self.leaders.backoff.next());
         self.run(async move {
             sleep(pause).await;
-            let result = links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply);
+            // Whoever was asked last may be the one that hasn't heard yet.
+            links.ask_another_first();
+            let result = links.ask_any(&Metadata { topic }).await;
             Outcome::Leaders { ticket: None, result }
         });
     }

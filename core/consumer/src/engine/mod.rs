@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::batch::Fence;
 use crate::brokers::Links;
-use crate::brokers::{CallError, LinkContext};
+use crate::brokers::{Address, CallError, LinkContext};
 use crate::error::{Error, Result};
 use crate::membership::Event;
 use crate::shared::Shared;
@@ -65,7 +65,7 @@ pub(crate) enum Outcome {
     /// What is committed, looked up anew under an assignment that goes on.
     Refreshed(BTreeMap<TopicPartition, (Fence, u64)>),
     /// The leaders of the topic, asked for by the membership (then with its ticket) or for readers.
-    Leaders { ticket: Option<u64>, result: Result<reply::Metadata, CallError> },
+    Leaders { ticket: Option<u64>, result: Result<(reply::Metadata, Address), CallError> },
     /// Old readers have ended.
     Stopped,
     /// It is time for a reader that had to wait.

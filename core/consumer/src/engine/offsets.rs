@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cursus_wire::command::{CommitOffset, FetchOffset};
 use cursus_wire::{Group, Meaning, Member, Topic};
 use futures_util::future::{join_all, try_join_all};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use crate::batch::Fence;
 use crate::brokers::CallError;
@@ -19,6 +21,9 @@ use super::session::Session;
 
 /// Partition by partition: where to read on, and what is committed, if anything is.
 pub(crate) type Positions = BTreeMap<TopicPartition, (u64, Option<u64>)>;
+
+/// For how long, and a little more, a commit that was taken may not be seen yet.
+const FOLLOWER_LAG: Duration = Duration::from_millis(200);
 
 /// What has to be known before an assignment is installed.
 pub(crate) struct Preparation {
@@ -37,20 +42,32 @@ pub(crate) struct Preparation {
 impl Preparation {
     pub(super) async fn run(self) -> Result<Positions, CallError> {
         let carried = self.commit_carried().await?;
-        let fetched = try_join_all(self.partitions.iter().map(|partition| async {
-            let offset = fetch(&self.coordinator, &self.topic, &self.group, *partition).await?;
-            Ok::<_, CallError>((TopicPartition::new(self.topic.clone(), *partition), offset))
-        }))
-        .await?;
-        let position = |(partition, offset): (TopicPartition, u64)| {
-            // A follower may answer with what was before our last commit: never below what we know.
-            let known = [&carried, &self.known].into_iter().filter_map(|known| known.get(&partition).copied());
-            let committed = known.fold(offset, u64::max);
+        let fetched =
+            try_join_all(self.partitions.iter().map(|partition| self.committed(*partition, &carried))).await?;
+        let position = |(partition, committed): (TopicPartition, u64)| {
             // 0 says "never committed" as well as "committed 0". Either way the earliest record kept is next: where 0 is no
             // longer kept, the leader says so and what the earliest is.
             (partition, (committed, (committed > 0).then_some(committed)))
         };
         Ok(fetched.into_iter().map(position).collect())
+    }
+
+    /// What is committed for a partition, as far as the coordinator can be believed.
+    async fn committed(
+        &self,
+        partition: u32,
+        carried: &BTreeMap<TopicPartition, u64>,
+    ) -> Result<(TopicPartition, u64), CallError> {
+        let partition = TopicPartition::new(self.topic.clone(), partition);
+        let known = [carried, &self.known].into_iter().filter_map(|known| known.get(&partition).copied()).max();
+        let mut offset = fetch(&self.coordinator, &self.topic, &self.group, partition.partition).await?;
+        if known.is_some_and(|known| offset < known) {
+            // A follower may answer with what was before our last commit, for a moment. What it still says after that moment
+            // is the truth, even where we remember better: the broker may have come back without its data.
+            sleep(FOLLOWER_LAG).await;
+            offset = fetch(&self.coordinator, &self.topic, &self.group, partition.partition).await?;
+        }
+        Ok((partition, offset))
     }
 
     /// Commits what was processed before the rebalance and is still ours, so that it isn't read twice. One by one: another
@@ -129,21 +146,37 @@ impl Session {
         answer: oneshot::Sender<Result<Option<u64>>>,
     ) {
         let (coordinator, topic, group) = (Arc::clone(&self.coordinator), self.topic.clone(), self.group.clone());
+        let mut backoff = self.common.shared.backoff();
+        // A group that nobody has joined yet has committed nothing. A member knows better than a coordinator that denies it.
+        let may_be_missing = self.machine.identity().is_none();
         self.run(async move {
-            let result = match fetch(&coordinator, &topic, &group, partition.partition).await {
-                Ok(offset) => Ok((offset > 0).then_some(offset)),
-                // Nobody has joined it yet.
-                Err(CallError::Refused(error)) if error.meaning() == Meaning::GroupNotFound => Ok(None),
-                Err(CallError::Refused(error)) => Err(Error::from_broker(
-                    ErrorKind::Broker,
-                    format!("the committed offset of {partition} can't be read: {error}"),
-                    error,
-                )),
-                Err(error) => {
-                    Err(Error::new(ErrorKind::Unreachable, format!("the coordinator can't be asked: {error}")))
-                }
-            };
-            let _ = answer.send(result);
+            while !answer.is_closed() {
+                let result = match fetch(&coordinator, &topic, &group, partition.partition).await {
+                    Ok(offset) => Ok((offset > 0).then_some(offset)),
+                    Err(CallError::Refused(error)) => match error.meaning() {
+                        Meaning::GroupNotFound if may_be_missing => Ok(None),
+                        meaning if is_passing(&meaning) || meaning == Meaning::GroupNotFound => {
+                            sleep(backoff.next()).await;
+                            continue;
+                        }
+                        _ => Err(Error::from_broker(
+                            ErrorKind::Broker,
+                            format!("the committed offset of {partition} can't be read: {error}"),
+                            error,
+                        )),
+                    },
+                    Err(CallError::Lost(_)) => {
+                        sleep(backoff.next()).await;
+                        continue;
+                    }
+                    Err(CallError::Corrupt(why)) => Err(Error::new(
+                        ErrorKind::Protocol,
+                        format!("the committed offset of {partition} can't be read: {why}"),
+                    )),
+                };
+                let _ = answer.send(result);
+                break;
+            }
             Outcome::Nothing
         });
     }

@@ -2,6 +2,7 @@
 //! connection; whatever goes wrong ends it, and the engine decides where to go on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cursus_wire::command::{Consume, Isolation};
@@ -18,7 +19,9 @@ use crate::types::TopicPartition;
 pub(crate) enum End {
     /// Its fence did.
     Stale,
-    /// The connection did, or can't be trusted any more.
+    /// The connection is no longer for it, and nothing is wrong: go on from another.
+    Moved,
+    /// The connection ended, or can't be trusted any more.
     Lost(String),
     /// The broker refuses.
     Refused(BrokerError),
@@ -59,9 +62,12 @@ impl Reader {
         let mut on_answer = Some(std::mem::replace(&mut self.on_answer, Box::new(|| {})));
         loop {
             let room = self.delivery.reserve(self.sizing.estimate()).await;
+            // A link that has to make way, or that the broker closed while the buffer was full, is no fault.
+            if self.seat.is_retired() || self.seat.link.is_dead() {
+                return End::Moved;
+            }
             let records = self.sizing.records();
-            let alone = self.seat.is_alone();
-            let wait = if alone { self.wait } else { Duration::ZERO };
+            let wait = if self.seat.is_alone() { self.wait } else { Duration::ZERO };
             let request = Consume {
                 topic: self.partition.topic.clone(),
                 partition: self.partition.partition,
@@ -88,6 +94,7 @@ impl Reader {
             };
             if batch.topic() != self.partition.topic.as_str() || batch.partition() != self.partition.partition {
                 let (topic, partition) = (batch.topic(), batch.partition());
+                self.seat.link.condemn();
                 return End::Lost(format!(
                     "{}: asked for {}, got records of {topic:?}-{partition}",
                     self.seat.link.address(),
@@ -105,33 +112,48 @@ impl Reader {
             }
             if !empty {
                 pause = FIRST_PAUSE;
-            } else if !alone {
-                // Waiting at the broker would hold up every partition behind us on this connection.
-                tokio::time::sleep(pause.min(self.wait)).await;
+            } else if wait.is_zero() {
+                // Waiting at the broker would hold up every partition behind us on this connection, so we wait here.
+                tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(self.wait.max(FIRST_PAUSE));
             }
         }
     }
 }
 
-/// How many records to ask for: as many as make a reply of a good size, from what was seen of this partition so far.
+/// How many records to ask for: as many as make a reply of a good size, from what was seen so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Sizing {
     /// The setting's limit.
     most: u32,
+    /// The size of a reply to aim at, in bytes.
+    good: u64,
     next: u32,
     /// The size of the largest record lately: it falls slowly where records get smaller.
     record_bytes: u64,
+    /// The same as any reader of the topic saw it last, for those who begin; 0 while nobody knows.
+    topic: Arc<AtomicU64>,
 }
 
 /// A reply of this size costs little per record, and is far enough from the limit for a surprise.
 const GOOD_REPLY: u64 = 2 << 20;
 
+/// How large a record is taken for while nothing is known of the topic.
+const UNKNOWN_RECORD: u64 = 64 << 10;
+
 impl Sizing {
-    /// Nothing is known yet: begin with few records.
-    pub(crate) fn new(most: u64) -> Self {
+    /// For a reader that begins. Where nothing is known of the topic's records, one is asked for first: many partitions begin
+    /// at once, and what they ask for together must fit the buffer.
+    pub(crate) fn new(most: u64, max_buffered: u64, topic: Arc<AtomicU64>) -> Self {
         let most = u32::try_from(most).unwrap_or(u32::MAX).max(1);
-        Self { most, next: most.min(256), record_bytes: 1024 }
+        let good = GOOD_REPLY.min(max_buffered / 4).max(1);
+        let known = topic.load(Ordering::Relaxed);
+        let record_bytes = if known == 0 { UNKNOWN_RECORD } else { known };
+        let mut sizing = Self { most, good, next: 1, record_bytes, topic };
+        if known != 0 {
+            sizing.aim(most);
+        }
+        sizing
     }
 
     pub(crate) fn records(&self) -> u32 {
@@ -147,18 +169,23 @@ impl Sizing {
         if batch.is_empty() {
             return;
         }
-        self.record_bytes = (batch.largest() as u64).max(self.record_bytes - self.record_bytes / 8).max(1);
-        self.aim(self.next.saturating_mul(4));
+        let largest = batch.largest() as u64;
+        let before =
+            if self.topic.load(Ordering::Relaxed) == 0 { 0 } else { self.record_bytes - self.record_bytes / 8 };
+        self.record_bytes = largest.max(before).max(1);
+        self.topic.store(self.record_bytes, Ordering::Relaxed);
+        self.aim(self.next.saturating_mul(8));
     }
 
     /// The broker couldn't send this many: the records are larger than anything seen.
     fn too_large(&mut self, records: u32) {
         self.record_bytes = self.record_bytes.max(MAX_BODY as u64 / u64::from(records.max(1)));
+        self.topic.store(self.record_bytes, Ordering::Relaxed);
         self.aim((records / 2).max(1));
     }
 
     fn aim(&mut self, at_most: u32) {
-        let good = u32::try_from(GOOD_REPLY / self.record_bytes).unwrap_or(u32::MAX);
+        let good = u32::try_from(self.good / self.record_bytes).unwrap_or(u32::MAX);
         self.next = good.min(at_most).clamp(1, self.most);
     }
 }
@@ -185,11 +212,18 @@ mod tests {
 
     #[test]
     fn small_records_are_soon_asked_for_by_the_thousand_and_large_ones_by_the_few() {
-        let mut sizing = Sizing::new(8192);
-        for _ in 0..20 {
-            sizing.seen(&frame_of(100, 200));
+        let mut sizing = Sizing::new(8192, 64 << 20, Arc::default());
+        assert_eq!(sizing.records(), 1, "nothing is known");
+        for _ in 0..5 {
+            sizing.seen(&frame_of(100, 1));
         }
         assert_eq!(sizing.records(), 8192);
+        let next = Sizing::new(8192, 64 << 20, Arc::clone(&sizing.topic));
+        assert_eq!(next.records(), 8192, "another reader of the topic begins with what is known");
+        assert!(
+            Sizing::new(8192, 1000, Arc::clone(&sizing.topic)).estimate() <= 1000,
+            "a small buffer wants small replies"
+        );
         sizing.seen(&frame_of(1 << 20, 2));
         assert!(sizing.records() <= 2, "{sizing:?}");
         assert!(sizing.estimate() <= MAX_BODY as u64);
@@ -197,14 +231,15 @@ mod tests {
 
     #[test]
     fn too_large_a_reply_leads_down_to_a_single_record() {
-        let mut sizing = Sizing::new(8192);
+        let mut sizing = Sizing::new(8192, 64 << 20, Arc::default());
+        sizing.next = 8192;
         let mut asked = vec![sizing.records()];
         while *asked.last().unwrap() > 1 {
             sizing.too_large(*asked.last().unwrap());
             assert!(sizing.records() < *asked.last().unwrap());
             asked.push(sizing.records());
         }
-        assert!(asked.len() < 12, "{asked:?}");
+        assert!(asked.len() < 15, "{asked:?}");
     }
 
     #[test]

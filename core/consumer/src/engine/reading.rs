@@ -44,10 +44,11 @@ impl Readings {
 impl Session {
     /// Reads every partition of the assignment that was just installed.
     pub(super) fn begin_reading(&mut self) {
-        let most = self.common.shared.settings.fetch_batch_size;
+        let settings = &self.common.shared.settings;
+        let (most, buffer) = (settings.fetch_batch_size, settings.max_buffered_bytes);
         let owned = self.common.shared.delivery.partitions();
         for (partition, owned) in &owned {
-            let sizing = Sizing::new(most);
+            let sizing = Sizing::new(most, buffer, Arc::clone(&self.record_bytes));
             let reading = Reading { fence: owned.fence, task: None, sizing, leader: None, failures: Arc::default() };
             self.readings.0.insert(partition.clone(), reading);
         }
@@ -141,6 +142,7 @@ impl Session {
         let trouble = |why: &str| self.common.shared.health.trouble(Part::Partition(partition.clone()), why);
         match end {
             End::Stale => {}
+            End::Moved => self.read(&partition, fence),
             End::Lost(why) => {
                 trouble(&why);
                 self.read_after_metadata(partition);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cursus_wire::command::{Heartbeat, JoinGroup, LeaveGroup, Metadata, SyncGroup};
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::backoff::Backoff;
 use crate::brokers::CallError;
-use crate::brokers::{Coordinator, is_passing};
+use crate::brokers::{Address, Coordinator, is_passing};
 use crate::error::{Error, ErrorKind};
 use crate::health::Part;
 use crate::membership::{Action, Event, Failure, Membership};
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     pub(super) coordinator: Arc<Coordinator>,
     pub(super) machine: Membership,
     backoff: Backoff,
+    /// The pauses between tries of a commit: a heartbeat that works says nothing about commits.
+    pub(super) commit_backoff: Backoff,
     operations: Vec<Operation>,
     /// What was proven processed under fences that ended: committed under the next generation.
     carried: BTreeMap<TopicPartition, u64>,
@@ -42,6 +45,8 @@ pub(crate) struct Session {
     pub(super) leaders: Leaders,
     pub(super) readings: Readings,
     pub(super) commits: Commits,
+    /// How large the topic's records are, as its readers see them.
+    pub(super) record_bytes: Arc<AtomicU64>,
     /// Since when every reachable broker has denied the topic.
     missing_since: Option<Instant>,
     /// Since when the coordinator has denied that there is such a group.
@@ -50,8 +55,8 @@ pub(crate) struct Session {
     pub(super) over: bool,
 }
 
-/// For how many sessions' time the coordinator may deny the group before it is believed.
-const GROUP_DENIED_SESSIONS: u32 = 3;
+/// For how long the coordinator may deny the group before it is believed: twice what was seen of one that came back.
+const GROUP_DENIED: Duration = Duration::from_secs(30);
 
 impl Session {
     pub(crate) fn new(id: usize, common: Common) -> Self {
@@ -62,9 +67,13 @@ impl Session {
         let suffix = common.shared.environment.randomness.next_u64();
         let base =
             Member::new(format!("{}-{suffix:016x}", settings.consumer_id)).expect("the consumer id was validated");
-        let coordinator =
-            Arc::new(Coordinator::new(group.clone(), Arc::clone(&common.links), Arc::clone(&common.shared.health)));
-        let backoff = common.shared.backoff();
+        let coordinator = Arc::new(Coordinator::new(
+            group.clone(),
+            Arc::clone(&common.links),
+            Arc::clone(&common.shared.health),
+            settings.membership_timeout(),
+        ));
+        let (backoff, commit_backoff) = (common.shared.backoff(), common.shared.backoff());
         let leaders = Leaders::new(common.shared.backoff());
         Self {
             id,
@@ -75,6 +84,7 @@ impl Session {
             coordinator,
             machine: Membership::new(),
             backoff,
+            commit_backoff,
             operations: Vec::new(),
             carried: BTreeMap::new(),
             known_committed: BTreeMap::new(),
@@ -82,6 +92,7 @@ impl Session {
             leaders,
             readings: Readings::default(),
             commits: Commits::default(),
+            record_bytes: Arc::default(),
             missing_since: None,
             denied_since: None,
             failed: None,
@@ -100,10 +111,6 @@ impl Session {
     /// The error that this session can't go on with.
     pub(crate) fn failed(&self) -> Option<Error> {
         self.failed.clone()
-    }
-
-    pub(super) fn backoff_pause(&mut self) -> Duration {
-        self.backoff.next()
     }
 
     pub(super) fn fail(&mut self, error: Error) {
@@ -147,8 +154,7 @@ impl Session {
             Action::Locate => {
                 let links = Arc::clone(&self.common.links);
                 self.run(async move {
-                    let result = links.ask_any(&Metadata { topic }).await.map(|(reply, _)| reply);
-                    Outcome::Leaders { ticket: Some(ticket), result }
+                    Outcome::Leaders { ticket: Some(ticket), result: links.ask_any(&Metadata { topic }).await }
                 });
             }
             Action::Join { resume } => {
@@ -168,7 +174,9 @@ impl Session {
             Action::Heartbeat { member, generation } => {
                 let coordinator = Arc::clone(&self.coordinator);
                 let request = Heartbeat { topic, group, member, generation: Some(generation) };
-                self.run(async move { Outcome::Heartbeat { generation, result: coordinator.call(&request).await } });
+                self.run(async move {
+                    Outcome::Heartbeat { generation, result: coordinator.call_as_member(&request).await }
+                });
             }
             Action::EndFences => self.end_fences(),
             Action::Prepare { member, generation, partitions } => {
@@ -220,7 +228,9 @@ impl Session {
         event: impl Fn(R::Reply) -> Event + Send + 'static,
     ) {
         let coordinator = Arc::clone(&self.coordinator);
-        self.run(async move { Outcome::Membership { ticket, result: coordinator.call(&request).await.map(event) } });
+        self.run(async move {
+            Outcome::Membership { ticket, result: coordinator.call_as_member(&request).await.map(event) }
+        });
     }
 
     pub(crate) fn on_outcome(&mut self, outcome: Outcome) {
@@ -271,17 +281,18 @@ impl Session {
     fn failure(&mut self, error: CallError) -> Failure {
         let denied = matches!(&error, CallError::Refused(refused) if refused.meaning() == Meaning::GroupNotFound);
         if !denied {
-            self.denied_since = None;
             return failure(error, &(self.group.clone(), self.topic.clone()));
         }
         // A coordinator that has just come back denies groups until it has read its log again, which after a long absence
         // takes ten seconds and more. To join afresh there would leave a ghost, and end fences that are still good.
         let since = *self.denied_since.get_or_insert_with(Instant::now);
-        let session = Duration::from_millis(self.common.shared.settings.expected_session_timeout_ms);
-        if since.elapsed() < session * GROUP_DENIED_SESSIONS {
+        if since.elapsed() < GROUP_DENIED {
             return Failure::Passing;
         }
         self.denied_since = None;
+        // What was committed is gone with it.
+        self.known_committed.clear();
+        self.carried.clear();
         Failure::UnknownMember
     }
 
@@ -303,28 +314,32 @@ impl Session {
     fn install(&mut self) {
         let positions = std::mem::take(&mut self.prepared);
         for (partition, (_, committed)) in &positions {
-            if let Some(committed) = committed {
-                self.known_committed.insert(partition.clone(), *committed);
-            }
+            match committed {
+                Some(committed) => self.known_committed.insert(partition.clone(), *committed),
+                None => self.known_committed.remove(partition),
+            };
         }
         self.common.shared.delivery.install(&positions);
         self.begin_reading();
     }
 
     /// METADATA came back: for a session that isn't a member yet, this says whether there is such a topic.
-    fn on_leaders(&mut self, ticket: Option<u64>, result: Result<reply::Metadata, CallError>) {
+    fn on_leaders(&mut self, ticket: Option<u64>, result: Result<(reply::Metadata, Address), CallError>) {
         let health = Arc::clone(&self.common.shared.health);
         match result {
-            Ok(metadata) => {
+            Ok((metadata, speaker)) => {
                 health.recovered(&Part::Topic);
                 self.missing_since = None;
-                self.take_leaders(&metadata);
+                self.take_leaders(&metadata, &speaker);
                 if let Some(ticket) = ticket {
                     self.answer(ticket, Event::Located);
                 }
             }
             Err(error) => {
-                health.trouble(Part::Topic, &error.to_string());
+                match &error {
+                    CallError::Lost(why) => health.unreachable(Part::Topic, why),
+                    other => health.trouble(Part::Topic, &other.to_string()),
+                }
                 let missing =
                     matches!(&error, CallError::Refused(refused) if refused.meaning() == Meaning::TopicNotFound);
                 let since = *self.missing_since.get_or_insert_with(Instant::now);

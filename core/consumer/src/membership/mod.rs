@@ -132,6 +132,12 @@ pub(crate) struct Membership {
     closing: bool,
     /// How many times in a row SYNC was outrun by another generation.
     outrun: u32,
+    /// How many times in a row the coordinator named a generation before ours.
+    behind: u32,
+    /// Whether this identity has ever had an assignment installed.
+    settled: bool,
+    /// How many times LEAVE was tried.
+    leaves: u32,
     error: Option<Error>,
     /// Which request of the phase is the current one: an answer to any other comes too late to mean anything.
     ticket: u64,
@@ -149,6 +155,9 @@ impl Membership {
             heartbeat_open: false,
             closing: false,
             outrun: 0,
+            behind: 0,
+            settled: false,
+            leaves: 0,
             error: None,
             ticket: 0,
         }
@@ -216,6 +225,7 @@ impl Membership {
             Event::Prepared if self.phase == Phase::Preparing && !self.pausing => {
                 self.phase = Phase::Stable;
                 self.fences = true;
+                self.settled = true;
                 actions.extend([Action::Progress, Action::Install]);
             }
             Event::Failed(failure)
@@ -279,14 +289,24 @@ impl Membership {
     }
 
     fn sync(&mut self, actions: &mut Vec<Action>) {
-        self.phase = Phase::Syncing;
-        if let Some((member, generation)) = self.identity.clone() {
-            self.ask(Action::Sync { member, generation }, actions);
+        match self.identity.clone() {
+            Some((member, generation)) => {
+                self.phase = Phase::Syncing;
+                self.ask(Action::Sync { member, generation }, actions);
+            }
+            // Who isn't a member has nothing to synchronise.
+            None => self.pause_to_join(actions),
         }
+    }
+
+    fn pause_to_join(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Joining;
+        self.ask(Action::Pause, actions);
     }
 
     fn synced(&mut self, assignment: Assignment, actions: &mut Vec<Action>) {
         self.outrun = 0;
+        self.behind = 0;
         self.identity = Some((assignment.member, assignment.generation));
         self.partitions = assignment.partitions;
         if self.closing {
@@ -308,17 +328,7 @@ impl Membership {
     /// The request of the present phase failed.
     fn failed(&mut self, failure: Failure, actions: &mut Vec<Action>) {
         if self.closing {
-            // A LEAVE that was outrun is synchronised and tried again; anything else isn't worth holding up close.
-            return match failure {
-                Failure::GenerationMismatch { current } if self.outrun < 3 => {
-                    self.outrun += 1;
-                    self.at_generation(current);
-                    self.sync(actions);
-                }
-                // Already gone is as good as left.
-                Failure::UnknownMember => self.over(true, actions),
-                _ => self.over(false, actions),
-            };
+            return self.failed_to_leave(&failure, actions);
         }
         match failure {
             Failure::Passing => {
@@ -330,6 +340,25 @@ impl Membership {
         }
     }
 
+    /// A LEAVE that was outrun is synchronised, one that met a cluster in transition is tried again. Close has its deadline,
+    /// and isn't held up until then by brokers that are gone.
+    fn failed_to_leave(&mut self, failure: &Failure, actions: &mut Vec<Action>) {
+        const MOST_LEAVES: u32 = 6;
+        match failure {
+            // Already gone is as good as left.
+            Failure::UnknownMember => self.over(true, actions),
+            Failure::GenerationMismatch { current } if self.leaves < MOST_LEAVES => {
+                self.at_generation(*current);
+                self.sync(actions);
+            }
+            Failure::Passing if self.leaves < MOST_LEAVES && self.identity.is_some() => {
+                self.phase = Phase::Leaving;
+                self.ask(Action::Pause, actions);
+            }
+            _ => self.over(false, actions),
+        }
+    }
+
     fn retry(&mut self, actions: &mut Vec<Action>) {
         match self.phase {
             Phase::Locating => self.locate(actions),
@@ -337,6 +366,7 @@ impl Membership {
             Phase::Joining | Phase::Resuming => self.join(actions),
             Phase::Syncing => self.sync(actions),
             Phase::Preparing => self.prepare(actions),
+            Phase::Leaving => self.leave(actions),
             _ => {}
         }
     }
@@ -361,6 +391,16 @@ impl Membership {
 
     /// The group is at another generation: nothing read so far is ours any more, and SYNC says what is.
     fn moved_on(&mut self, current: u64, actions: &mut Vec<Action>) {
+        if self.is_behind(current) {
+            // Generations only grow: a coordinator that names an older one is still reading its log.
+            return match self.phase {
+                Phase::Stable => self.join(actions),
+                Phase::Locating | Phase::Joining | Phase::Resuming | Phase::Syncing | Phase::Preparing => {
+                    self.ask(Action::Pause, actions);
+                }
+                _ => {}
+            };
+        }
         self.end_fences(actions);
         self.at_generation(current);
         self.outrun += 1;
@@ -373,16 +413,23 @@ impl Membership {
         }
     }
 
+    /// Whether a coordinator that names this generation isn't to be believed yet. One that insists is.
+    fn is_behind(&mut self, current: u64) -> bool {
+        const BELIEVED_AFTER: u32 = 10;
+        let behind = self.identity.as_ref().is_some_and(|(_, generation)| current < *generation);
+        self.behind = if behind { self.behind + 1 } else { 0 };
+        behind && self.behind <= BELIEVED_AFTER
+    }
+
     /// The coordinator has forgotten this member: begin again as a new one.
     fn forgotten(&mut self, actions: &mut Vec<Action>) {
         self.end_fences(actions);
         self.identity = None;
-        let at_once = self.phase != Phase::Joining;
-        self.phase = Phase::Joining;
-        if at_once {
+        if std::mem::take(&mut self.settled) {
             self.join(actions);
         } else {
-            self.ask(Action::Pause, actions);
+            // It was forgotten before it had anything. To join again at once could leave ghosts without end.
+            self.pause_to_join(actions);
         }
     }
 
@@ -423,6 +470,7 @@ impl Membership {
 
     fn leave(&mut self, actions: &mut Vec<Action>) {
         self.phase = Phase::Leaving;
+        self.leaves += 1;
         if let Some((member, generation)) = self.identity.clone() {
             self.ask(Action::Leave { member, generation }, actions);
         }

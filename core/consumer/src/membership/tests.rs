@@ -134,7 +134,63 @@ fn close_during_a_join_waits_for_the_member_it_makes() {
         machine.on(Event::Joined(assignment(1, &[0], false))),
         [Action::Leave { member: member(), generation: 1 }]
     );
-    assert_eq!(machine.on(Event::Failed(Failure::Passing)), [Action::Done { left: false }]);
+    assert_eq!(machine.on(Event::Failed(Failure::Passing)), [Action::Pause], "a cluster in transition is asked again");
+    assert_eq!(machine.on(Event::Retry), [Action::Leave { member: member(), generation: 1 }]);
+    assert_eq!(machine.on(Event::Failed(Failure::UnknownMember)), [Action::Done { left: true }]);
+}
+
+#[test]
+fn a_leave_that_never_works_is_given_up() {
+    let mut machine = stable(1);
+    machine.on(Event::Close);
+    let mut tries = 1;
+    while machine.on(Event::Failed(Failure::Passing)) == [Action::Pause] {
+        assert!(matches!(machine.on(Event::Retry)[..], [Action::Leave { .. }]));
+        tries += 1;
+    }
+    assert!((2..10).contains(&tries), "{tries}");
+    assert_eq!(machine.phase(), Phase::Over);
+}
+
+#[test]
+fn a_generation_before_ours_is_not_believed_at_once() {
+    let mut machine = stable(5);
+    let mismatch = |current| Failure::GenerationMismatch { current };
+    let resume = [Action::Join { resume: Some((member(), 5)) }];
+    assert_eq!(machine.on(Event::Fenced { generation: 5, failure: mismatch(1) }), resume);
+    assert_eq!(machine.on(Event::Failed(mismatch(1))), [Action::Pause], "it is still reading its log");
+    assert_eq!(machine.on(Event::Retry), resume);
+    let mut recovered = machine.clone();
+    recovered.on(Event::Joined(assignment(5, &[0, 1], true)));
+    assert!(recovered.may_commit(), "the fences were never ended");
+    // One that insists is believed in the end.
+    for _ in 0..20 {
+        let actions = machine.on(Event::Failed(mismatch(1)));
+        if actions.contains(&Action::EndFences) {
+            return;
+        }
+        machine.on(Event::Retry);
+    }
+    panic!("never believed");
+}
+
+#[test]
+fn a_generation_for_somebody_who_is_no_member_leads_to_another_join() {
+    let mut machine = Membership::new();
+    machine.on(Event::Start);
+    machine.on(Event::Located);
+    assert_eq!(machine.on(Event::Failed(Failure::GenerationMismatch { current: 7 })), [Action::Pause]);
+    assert_eq!(machine.on(Event::Retry), [Action::Join { resume: None }]);
+}
+
+#[test]
+fn a_member_that_is_forgotten_before_it_settled_joins_again_after_a_pause() {
+    let mut machine = Membership::new();
+    machine.on(Event::Start);
+    machine.on(Event::Located);
+    machine.on(Event::Joined(assignment(1, &[0], false)));
+    assert_eq!(machine.on(Event::Failed(Failure::UnknownMember)), [Action::Pause], "each join could leave a ghost");
+    assert_eq!(machine.on(Event::Retry), [Action::Join { resume: None }]);
 }
 
 #[test]
@@ -185,7 +241,7 @@ impl World {
             done: false,
             joins_of_others: 3,
             expiries: 2,
-            losses: 3,
+            losses: 2,
         }
     }
 
@@ -225,12 +281,18 @@ impl World {
                 Action::Done { .. } => self.done = true,
                 Action::Fail => panic!("nothing here is fatal"),
                 Action::Locate | Action::Join { .. } | Action::Sync { .. } | Action::Leave { .. } | Action::Pause => {
-                    let allowed_in_close = matches!(action, Action::Leave { .. } | Action::Sync { .. });
+                    let allowed_in_close = matches!(action, Action::Leave { .. } | Action::Sync { .. } | Action::Pause);
                     assert!(!self.closed || allowed_in_close, "{action:?} after close");
                     self.request = Some((self.machine.ticket(), action));
                 }
             }
         }
+        let waits = match self.machine.phase() {
+            Phase::New | Phase::Stable | Phase::Over => true,
+            Phase::Stopping => self.stopping,
+            _ => self.request.as_ref().is_some_and(|(ticket, _)| *ticket == self.machine.ticket()),
+        };
+        assert!(waits, "{:?} waits for nothing", self.machine);
         assert!(!self.machine.may_commit() || self.reading || self.closed, "commits without fences");
         if self.machine.may_commit() {
             assert!(self.machine.identity().is_some());

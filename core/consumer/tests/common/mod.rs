@@ -124,6 +124,19 @@ pub async fn read(consumer: &Consumer, seen: &mut Seen, count: u64) {
     .await;
 }
 
+/// Starts a consumer and waits until it has fetched, and not yet returned, all there is.
+pub async fn fetched(cluster: &Cluster, consumer: &Consumer) {
+    started(consumer).await;
+    let at_its_end = |cluster: &Cluster, partition: u32, end: u64| {
+        let asked = format!(" partition={partition} offset={end} ");
+        cluster.requests().iter().any(|request| request.command == "CONSUME" && request.text.contains(&asked))
+    };
+    let all = cluster.wait_for("readers at the ends", |cluster| {
+        cluster.end_offsets("t").into_iter().all(|(partition, end)| end == 0 || at_its_end(cluster, partition, end))
+    });
+    soon("everything to be fetched", all).await;
+}
+
 pub async fn started(consumer: &Consumer) {
     let result = soon("the first assignment", consumer.start(Some(PATIENCE))).await;
     result.unwrap_or_else(|error| panic!("start failed: {error:?}"));
