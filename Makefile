@@ -38,9 +38,10 @@ generate: ## Write what is generated from the tables: settings, errors, statisti
 	$(GENERATE)
 
 python: $(VENV)/.ready ## Build the Python package and leave it installed in .venv
-	rm -rf $(WHEEL)
-	cd python && ../$(BIN)/maturin build --quiet --locked --release --out ../$(WHEEL)
-	$(BIN)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEEL)/*.whl
+	@rm -rf $(WHEEL)
+	@echo "Building the engine and the Python package: some minutes the first time, seconds later."
+	@cd python && ../$(BIN)/maturin build --quiet --locked --release --out ../$(WHEEL)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEEL)/*.whl
 
 # The tools are installed again only when their list changes.
 $(VENV)/.ready: python/requirements-dev.txt

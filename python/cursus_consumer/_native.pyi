@@ -138,7 +138,14 @@ class BatchIterator(Iterator[Record]):
 class Consumer:
     """A member of a consumer group that reads a topic's partitions.
 
-    All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, iteration or `with`.
+    Settings are keyword arguments; `brokers`, `topic` and `group_id` must be given, `ConsumerSettings` lists them all.
+
+    Iterating over a consumer gives records one by one until it is closed; a rebalance is a boundary, and not an error.
+    Asking for the next record says that the one before is processed.
+
+    All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, `committed`,
+    iteration or `with`. With `enable_auto_commit`, poll or iterate from one thread only: each step says that what was
+    given out before is processed, whoever works on it.
     Leaving `with` closes it; without either it is dropped: silently, and without committing anything.
 
     Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and loses no record. A

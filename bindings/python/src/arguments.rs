@@ -36,7 +36,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
         let is_number = value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyInt>();
         if !is_number || value.is_instance_of::<PyBool>() {
             return Err(PyTypeError::new_err(format!(
-                "it must be a number of seconds or None, not {}",
+                "a timeout is a number of seconds or None, not {}",
                 type_name(&value)
             )));
         }

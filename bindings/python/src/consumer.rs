@@ -26,7 +26,15 @@ const CLOSE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)));
 
 /// A member of a consumer group that reads a topic's partitions.
 ///
-/// All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, iteration or `with`.
+/// Settings are keyword arguments; `brokers`, `topic` and `group_id` must be given, `ConsumerSettings` lists them all.
+///
+/// Iterating over a consumer gives records one by one until it is closed; a rebalance is a boundary, and not an error.
+/// Asking for the next record says that the one before is processed.
+///
+/// All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, `committed`,
+/// iteration or `with`. With `enable_auto_commit`, poll or iterate from one thread only: each step says that what was
+/// given out before is processed, whoever works on it.
+///
 /// Leaving `with` closes it; without either it is dropped: silently, and without committing anything.
 ///
 /// Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and loses no record. A
@@ -61,23 +69,35 @@ impl Consumer {
     fn take(&self, py: Python<'_>, poll: &Poll<'_>) -> PyResult<Option<Batch>> {
         let Some(batch) = enter(py, || poll.take())? else { return Ok(None) };
         if let Err(interrupt) = py.check_signals() {
-            poll.give_back(&batch);
+            self.core(py)?.give_back(&batch);
             return Err(interrupt);
         }
         Ok(Some(self.batch(batch)))
     }
 
-    /// The next of an iteration; nothing once the consumer is closed.
-    fn next<T>(&self, py: Python<'_>, step: impl Fn(&Core) -> Result<Iteration<T>>) -> PyResult<Option<T>> {
+    /// The next of an iteration; nothing once the consumer is closed. As with poll, what an interrupt would lose goes back.
+    fn next<T>(
+        &self,
+        py: Python<'_>,
+        step: impl Fn(&Core) -> Result<Iteration<T>>,
+        give_back: impl Fn(&Core, &T),
+    ) -> PyResult<Option<T>> {
         let core = self.core(py)?;
+        let keep = |item| match py.check_signals() {
+            Ok(()) => Ok(Some(item)),
+            Err(interrupt) => {
+                give_back(core, &item);
+                Err(interrupt)
+            }
+        };
         // Most of the time there is something, and then no wait has to be prepared.
         if let Iteration::Item(item) = enter(py, || step(core))? {
-            return Ok(Some(item));
+            return keep(item);
         }
         loop {
             let changed = core.changed();
             match enter(py, || step(core))? {
-                Iteration::Item(item) => return Ok(Some(item)),
+                Iteration::Item(item) => return keep(item),
                 Iteration::End => return Ok(None),
                 Iteration::Wait => drop(wait(py, changed, Timeout::NEVER.deadline())?),
             }
@@ -286,7 +306,7 @@ impl Records {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Record>> {
-        Ok(self.0.get().next(py, Core::try_next_record)?.map(Record::from))
+        Ok(self.0.get().next(py, Core::try_next_record, Core::give_back_record)?.map(Record::from))
     }
 }
 
@@ -302,6 +322,6 @@ impl Batches {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let consumer = self.0.get();
-        Ok(consumer.next(py, Core::try_next_batch)?.map(|batch| consumer.batch(batch)))
+        Ok(consumer.next(py, Core::try_next_batch, Core::give_back)?.map(|batch| consumer.batch(batch)))
     }
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use cursus_bindings_common::timeout::Deadline;
-use cursus_bindings_common::{guard, wait};
+use cursus_bindings_common::{OfProcess, guard, wait};
 use cursus_consumer::Result;
 use pyo3::prelude::*;
 
@@ -33,10 +33,13 @@ where
     F: Future<Output: Send> + Send,
 {
     let mut future = pin!(future);
+    let process = OfProcess::new(());
     loop {
         let slice = deadline.slice(SLICE);
         let output = detached(py, || Ok(wait::for_at_most(future.as_mut(), slice)))?;
         py.check_signals()?;
+        // A signal handler may have forked, and this be the child: nothing would ever end the wait here.
+        process.get().or_raise(py)?;
         if output.is_some() || deadline.is_over() {
             return Ok(output);
         }

@@ -18,7 +18,7 @@ pub(crate) fn settings(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> 
 
 fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(text) = given.cast::<PyString>() {
-        return Ok(Value::Text(text.to_string()));
+        return Ok(Value::Text(text.to_cow()?.into_owned()));
     }
     // Before the numbers: a bool is an int in Python, and not here.
     if let Ok(truth) = given.cast::<PyBool>() {
@@ -36,7 +36,7 @@ fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
             let Ok(text) = entry.cast::<PyString>() else {
                 return Ok(Value::Other(format!("a {} with a {} in it", type_name(given), type_name(&entry))));
             };
-            texts.push(text.to_string());
+            texts.push(text.to_cow()?.into_owned());
         }
         return Ok(Value::List(texts));
     }

@@ -235,6 +235,16 @@ impl Consumer {
         }
     }
 
+    /// Gives back a batch that was just taken and reaches nobody, because the language was interrupted: it comes again.
+    pub fn give_back(&self, batch: &Batch) {
+        self.shared.delivery.give_back(batch);
+    }
+
+    /// The same for a record.
+    pub fn give_back_record(&self, record: &Record) {
+        self.shared.delivery.give_back(&Batch::new(record.consumer, vec![record.slice.clone()]));
+    }
+
     /// The next record; `None` once the consumer is closed. See [`try_next_record`](Self::try_next_record).
     pub async fn next_record(&self) -> Result<Option<Record>> {
         loop {
@@ -451,11 +461,6 @@ impl Poll<'_> {
     /// Takes what is ready; nothing where there is nothing yet.
     pub fn take(&self) -> Result<Option<Batch>> {
         self.consumer.shared.delivery.take(self.consumer.max_poll_records())
-    }
-
-    /// Gives back what [`take`](Self::take) returned and the application never saw: the next poll returns it.
-    pub fn give_back(&self, batch: &Batch) {
-        self.consumer.shared.delivery.give_back(batch);
     }
 }
 

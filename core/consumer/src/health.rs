@@ -79,6 +79,8 @@ impl Health {
             tracing::warn!(?part, why, "failing");
         }
         let since = known.map_or_else(Instant::now, |(_, since)| since);
+        let unreachable =
+            unreachable || facts.troubles.get(&part).is_some_and(|trouble| trouble.unreachable && trouble.why == why);
         facts.troubles.insert(part, Trouble { why: why.to_owned(), since, unreachable });
     }
 

@@ -78,6 +78,18 @@ impl From<&str> for Value {
     }
 }
 
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Vec<&str>> for Value {
+    fn from(list: Vec<&str>) -> Self {
+        Self::List(list.into_iter().map(str::to_owned).collect())
+    }
+}
+
 impl From<bool> for Value {
     fn from(truth: bool) -> Self {
         Self::Boolean(truth)
@@ -102,8 +114,17 @@ trait Field: Sized {
 }
 
 fn refuse<T>(setting: &'static Setting, value: &Value, accepted: impl fmt::Display) -> Result<T> {
-    let shown = if setting.secret { "<secret>".to_owned() } else { format!("{value:?}") };
+    let shown = if setting.secret { "<secret>".to_owned() } else { cut(&format!("{value:?}")) };
     Err(Error::new(ErrorKind::InvalidSetting, format!("{}={shown} is not accepted: {accepted}", setting.name)))
+}
+
+/// The start of a text, short enough for a message.
+fn cut(text: &str) -> String {
+    const LONGEST: usize = 200;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 impl Field for String {
@@ -184,11 +205,13 @@ macro_rules! settings {
             /// combination that makes no sense are [`ErrorKind::InvalidSetting`], naming key, value and what is right.
             pub fn from_values<N: AsRef<str>>(values: impl IntoIterator<Item = (N, Value)>) -> Result<Self> {
                 let mut given = given(values)?;
+                check_given(&given)?;
                 $(
                     let entry = row(stringify!($name));
                     let value = match given.remove(stringify!($name)) {
                         Some(value) => value,
-                        None => Value::Text(entry.default.ok_or_else(|| missing(entry))?.to_owned()),
+                        // What has no default was asked for already.
+                    None => Value::Text(entry.default.unwrap_or_default().to_owned()),
                     };
                     let $name = <$type as Field>::from_value(entry, value)?;
                 )*
@@ -204,11 +227,15 @@ fn row(name: &str) -> &'static Setting {
     SETTINGS.iter().find(|row| row.name == name).expect("every field has its row")
 }
 
-fn missing(row: &'static Setting) -> Error {
-    Error::new(
-        ErrorKind::InvalidSetting,
-        format!("{} must be given: {}", row.name, row.doc.trim().lines().next().unwrap_or("")),
-    )
+/// An error where something that has no default isn't given; it names all that is missing.
+fn check_given(given: &std::collections::BTreeMap<String, Value>) -> Result<()> {
+    let missing = SETTINGS.iter().filter(|row| row.default.is_none() && !given.contains_key(row.name));
+    let missing: Vec<_> =
+        missing.map(|row| format!("{} ({})", row.name, row.doc.trim().trim_end_matches('.'))).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidSetting, format!("what must be given is missing: {}", missing.join("; "))))
 }
 
 /// The values by name, each name once and in the table.
@@ -221,6 +248,7 @@ fn given<N: AsRef<str>>(
         if !SETTINGS.iter().any(|row| row.name == name) {
             let near = nearest(name).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
             let all: Vec<_> = SETTINGS.iter().map(|row| row.name).collect();
+            let name = cut(name);
             let message = format!("there is no setting {name:?}: {near}The settings are {}", all.join(", "));
             return Err(Error::new(ErrorKind::InvalidSetting, message));
         }
@@ -460,6 +488,9 @@ mod tests {
     #[test]
     fn what_must_be_given_is_asked_for() {
         let error = Settings::from_values([("topic", Value::from("t"))]).unwrap_err();
-        assert!(error.to_string().starts_with("brokers must be given"), "{error}");
+        for name in ["brokers", "group_id"] {
+            assert!(error.to_string().contains(&format!("{name} (")), "{error}");
+        }
+        assert!(!error.to_string().contains("topic ("), "{error}");
     }
 }

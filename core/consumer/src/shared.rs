@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cursus_net::{Network, Randomness, SystemRandomness, Tcp};
+use cursus_wire::Topic;
 
 use crate::delivery::Delivery;
 use crate::health::Health;
@@ -44,7 +45,12 @@ impl Shared {
         // Only has to differ between the consumers of one process, whose batches can meet.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let identity = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let delivery = Arc::new(Delivery::new(identity, settings.max_buffered_bytes, settings.enable_auto_commit));
+        let delivery = Arc::new(Delivery::new(
+            identity,
+            Topic::new(&settings.topic).expect("the topic was validated"),
+            settings.max_buffered_bytes,
+            settings.enable_auto_commit,
+        ));
         Self { settings, delivery, health: Arc::default(), environment }
     }
 

@@ -196,8 +196,8 @@ async fn the_byte_limit_holds_when_many_partitions_of_large_records_begin_at_onc
     for partition in 0..16 {
         cluster.produce("t", partition, (0..200).map(|i| (i.to_string(), vec![0; 32_000]))).unwrap();
     }
-    let limit = 4 << 20;
-    let consumer = consumer_with(&cluster, &[("max_buffered_bytes", (limit as u64).into())]);
+    let limit: u64 = 4 << 20;
+    let consumer = consumer_with(&cluster, &[("max_buffered_bytes", limit.into())]);
     started(&consumer).await;
     until("a full buffer", &consumer, |c| c.statistics().buffered_bytes > limit - (limit / 4)).await;
     let mut seen = Seen::default();

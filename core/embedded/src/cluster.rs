@@ -34,6 +34,9 @@ impl Drop for Handle {
     }
 }
 
+/// More brokers than any test needs.
+const MOST_BROKERS: usize = 1000;
+
 impl Cluster {
     /// Starts the brokers; they accept connections once this returns. Runs on the runtime it is called on.
     ///
@@ -44,6 +47,9 @@ impl Cluster {
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if options.brokers == 0 {
             return invalid("a cluster needs at least one broker".to_owned());
+        }
+        if options.brokers > MOST_BROKERS {
+            return invalid(format!("a cluster of {} brokers is over the limit of {MOST_BROKERS}", options.brokers));
         }
         if let Some(host) = &options.advertised_host
             && (host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == ',' || c == '='))

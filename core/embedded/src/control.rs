@@ -348,6 +348,8 @@ impl Cluster {
             }
             // The sender lives in the cluster that `self` holds.
             let _ = changes.changed().await;
+            // A condition that changes the cluster would never let anybody else run, not even the timeout around this.
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -13,7 +13,8 @@ use cursus_embedded::{Cluster, ControlError, Options};
 use tokio::io::AsyncReadExt as _;
 
 /// A Cursus cluster in memory. Prints one JSON line with the brokers' addresses once it is ready, and runs until its
-/// standard input closes or it is told to end.
+/// standard input closes or it is told to end. In scripts and containers give it an input that stays open, such as
+/// `sleep infinity | cursus-embedded …`.
 #[derive(Debug, Parser)]
 #[command(name = "cursus-embedded", version)]
 struct Arguments {

@@ -42,6 +42,9 @@ impl FromStr for Address {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains("://") {
+            return Err("leave out what stands before ://, and what follows the port");
+        }
         let (host, port) = text.rsplit_once(':').ok_or("the port is missing")?;
         let host = match host.strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']').ok_or("the bracket is never closed")?,

@@ -76,12 +76,16 @@ impl Coordinator {
         let result = self.call_unreported(purpose, request).await;
         match &result {
             Err(CallError::Lost(why) | CallError::Corrupt(why)) => self.health.unreachable(Part::Coordinator, why),
-            Err(CallError::Refused(error))
-                if is_passing(&error.meaning()) || error.meaning() == Meaning::GroupNotFound =>
-            {
-                self.health.trouble(Part::Coordinator, &error.to_string());
-            }
-            Ok(_) | Err(CallError::Refused(_)) => self.health.recovered(&Part::Coordinator),
+            // It answers, and knows what it is talking about.
+            Ok(_) => self.health.recovered(&Part::Coordinator),
+            Err(CallError::Refused(error)) => match error.meaning() {
+                Meaning::GenerationMismatch { .. }
+                | Meaning::MemberNotFound
+                | Meaning::NotOwner
+                | Meaning::OffsetRegression
+                | Meaning::OtherTopic { .. } => self.health.recovered(&Part::Coordinator),
+                _ => self.health.trouble(Part::Coordinator, &error.to_string()),
+            },
         }
         result
     }

@@ -119,8 +119,11 @@ impl Links {
         match pool.control.get(&key) {
             Some(link) if !link.is_dead() => link.clone(),
             _ => {
+                // What is dead, and what leads to where nobody sends us any more, goes.
+                let Pool { known, control, .. } = &mut *pool;
+                control.retain(|(other, _), link| !link.is_dead() && (other == address || known.contains(other)));
                 let link = self.open(address.clone());
-                pool.control.insert(key, link.clone());
+                control.insert(key, link.clone());
                 link
             }
         }

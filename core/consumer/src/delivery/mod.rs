@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cursus_wire::RecordBatch;
+use cursus_wire::{RecordBatch, Topic};
 use tokio::sync::{Notify, oneshot};
 
 mod room;
@@ -27,6 +27,8 @@ pub(crate) struct Delivery {
     ready: Notify,
     /// This consumer's identity: batches carry it, so that another consumer's are recognised.
     pub(crate) identity: u64,
+    /// The topic it reads.
+    topic: Topic,
     held: Arc<AtomicU64>,
     max_buffered: u64,
     auto_commit: bool,
@@ -84,7 +86,7 @@ pub(crate) enum Step<T> {
 }
 
 impl Delivery {
-    pub(crate) fn new(identity: u64, max_buffered: u64, auto_commit: bool) -> Self {
+    pub(crate) fn new(identity: u64, topic: Topic, max_buffered: u64, auto_commit: bool) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 state: State::New,
@@ -104,6 +106,7 @@ impl Delivery {
             }),
             ready: Notify::new(),
             identity,
+            topic,
             held: Arc::default(),
             max_buffered,
             auto_commit,
@@ -173,6 +176,9 @@ impl Delivery {
             if inner.outstanding.get(&partition) == Some(&claim) {
                 inner.outstanding.remove(&partition);
             }
+            if inner.handed.as_ref().is_some_and(|handed| (&handed.0, &handed.1) == (&partition, &claim)) {
+                inner.handed = None;
+            }
         }
         for slice in batch.slices().iter().rev() {
             inner.put_slice(slice);
@@ -226,6 +232,10 @@ impl Delivery {
         let inner = self.lock();
         inner.usable()?;
         let mut claims = BTreeMap::new();
+        if let Some(other) = offsets.keys().find(|partition| partition.topic != self.topic) {
+            let message = format!("{other} can't be committed: this consumer reads topic {}", self.topic);
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
         for (partition, offset) in offsets {
             let Some(owned) = inner.partitions.get(partition) else {
                 let stale = offsets.keys().filter(|p| !inner.partitions.contains_key(*p)).cloned().collect::<Vec<_>>();

@@ -12,7 +12,7 @@ fn tp(partition: u32) -> TopicPartition {
 }
 
 fn delivery(max_buffered: u64, auto_commit: bool) -> Arc<Delivery> {
-    Arc::new(Delivery::new(1, max_buffered, auto_commit))
+    Arc::new(Delivery::new(1, Topic::new("t").unwrap(), max_buffered, auto_commit))
 }
 
 fn install(delivery: &Delivery, partitions: &[(u32, u64)]) {
@@ -127,6 +127,9 @@ fn offsets_are_committed_only_of_owned_partitions_and_up_to_the_position() {
     assert!(claim(0, 4).is_ok());
     assert_eq!(claim(0, 5).unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(claim(1, 0).unwrap_err().kind(), ErrorKind::Rebalancing);
+    let other = TopicPartition::new(Topic::new("other").unwrap(), 0);
+    let error = delivery.claim_offsets(&BTreeMap::from([(other, 0)])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "trying again would never help");
 }
 
 #[test]

@@ -89,7 +89,15 @@ impl Session {
             commits: Pairs(claims.iter().map(|(partition, (_, offset))| (partition.partition, *offset)).collect()),
         };
         let coordinator = Arc::clone(&self.coordinator);
-        self.run(async move { Outcome::Committed { generation, result: coordinator.call(&request).await } });
+        self.run(async move {
+            let result = match coordinator.call(&request).await {
+                Ok(reply) if reply.count < claims.len() => {
+                    Err(CallError::Corrupt(format!("of {} offsets the coordinator took {}", claims.len(), reply.count)))
+                }
+                other => other,
+            };
+            Outcome::Committed { generation, result }
+        });
     }
 
     /// Ends every waiting commit that touches a partition whose fence has ended.

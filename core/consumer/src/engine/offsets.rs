@@ -22,6 +22,9 @@ use super::session::Session;
 /// Partition by partition: where to read on, and what is committed, if anything is.
 pub(crate) type Positions = BTreeMap<TopicPartition, (u64, Option<u64>)>;
 
+/// How many questions are on their way at once.
+const AT_ONCE: usize = 256;
+
 /// For how long, and a little more, a commit that was taken may not be seen yet.
 const FOLLOWER_LAG: Duration = Duration::from_millis(200);
 
@@ -42,8 +45,10 @@ pub(crate) struct Preparation {
 impl Preparation {
     pub(super) async fn run(self) -> Result<Positions, CallError> {
         let carried = self.commit_carried().await?;
-        let fetched =
-            try_join_all(self.partitions.iter().map(|partition| self.committed(*partition, &carried))).await?;
+        let mut fetched = Vec::new();
+        for some in self.partitions.chunks(AT_ONCE) {
+            fetched.extend(try_join_all(some.iter().map(|partition| self.committed(*partition, &carried))).await?);
+        }
         let position = |(partition, committed): (TopicPartition, u64)| {
             // 0 says "never committed" as well as "committed 0". Either way the earliest record kept is next: where 0 is no
             // longer kept, the leader says so and what the earliest is.

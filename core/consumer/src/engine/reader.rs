@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use cursus_wire::command::{Consume, Isolation};
 use cursus_wire::{BrokerError, Group, MAX_BODY, Meaning, Member, RecordBatch};
 
@@ -61,6 +63,7 @@ impl Reader {
         let mut pause = FIRST_PAUSE;
         let mut on_answer = Some(std::mem::replace(&mut self.on_answer, Box::new(|| {})));
         loop {
+            self.sizing.heed_topic();
             let room = self.delivery.reserve(self.sizing.estimate()).await;
             // A link that has to make way, or that the broker closed while the buffer was full, is no fault.
             if self.seat.is_retired() || self.seat.link.is_dead() {
@@ -79,6 +82,7 @@ impl Reader {
                 batch: Some(records),
                 wait_ms: (!wait.is_zero()).then_some(wait.as_millis() as u64),
             };
+            let asked = Instant::now();
             let batch = match self.seat.link.call(&request, wait).await {
                 Ok(reply) => reply.0,
                 Err(CallError::Refused(error)) => {
@@ -90,7 +94,10 @@ impl Reader {
                         _ => End::Refused(error),
                     };
                 }
-                Err(CallError::Lost(why) | CallError::Corrupt(why)) => return End::Lost(why),
+                Err(CallError::Lost(why) | CallError::Corrupt(why)) => {
+                    self.sizing.lost();
+                    return End::Lost(why);
+                }
             };
             if batch.topic() != self.partition.topic.as_str() || batch.partition() != self.partition.partition {
                 let (topic, partition) = (batch.topic(), batch.partition());
@@ -104,16 +111,17 @@ impl Reader {
             if let Some(on_answer) = on_answer.take() {
                 on_answer();
             }
-            let empty = batch.is_empty();
             self.sizing.seen(&batch);
+            let before = self.position;
             match self.delivery.push(&self.partition, self.fence, batch, room) {
                 Ok(next) => self.position = next,
                 Err(_) => return End::Stale,
             }
-            if !empty {
+            if self.position > before {
                 pause = FIRST_PAUSE;
-            } else if wait.is_zero() {
-                // Waiting at the broker would hold up every partition behind us on this connection, so we wait here.
+            } else if wait.is_zero() || asked.elapsed() < wait / 2 {
+                // Waiting at the broker would hold up every partition behind us on this connection; and a broker that doesn't
+                // wait, whatever it was asked, isn't asked without end.
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(self.wait.max(FIRST_PAUSE));
             }
@@ -126,8 +134,9 @@ impl Reader {
 pub(crate) struct Sizing {
     /// The setting's limit.
     most: u32,
-    /// The size of a reply to aim at, in bytes.
+    /// The size of a reply to aim at, in bytes, and the most that it may become.
     good: u64,
+    most_good: u64,
     next: u32,
     /// The size of the largest record lately: it falls slowly where records get smaller.
     record_bytes: u64,
@@ -137,6 +146,9 @@ pub(crate) struct Sizing {
 
 /// A reply of this size costs little per record, and is far enough from the limit for a surprise.
 const GOOD_REPLY: u64 = 2 << 20;
+
+/// The size that lost replies lead down to.
+const SMALL_REPLY: u64 = 64 << 10;
 
 /// How large a record is taken for while nothing is known of the topic.
 const UNKNOWN_RECORD: u64 = 64 << 10;
@@ -149,7 +161,7 @@ impl Sizing {
         let good = GOOD_REPLY.min(max_buffered / 4).max(1);
         let known = topic.load(Ordering::Relaxed);
         let record_bytes = if known == 0 { UNKNOWN_RECORD } else { known };
-        let mut sizing = Self { most, good, next: 1, record_bytes, topic };
+        let mut sizing = Self { most, good, most_good: good, next: 1, record_bytes, topic };
         if known != 0 {
             sizing.aim(most);
         }
@@ -174,7 +186,23 @@ impl Sizing {
             if self.topic.load(Ordering::Relaxed) == 0 { 0 } else { self.record_bytes - self.record_bytes / 8 };
         self.record_bytes = largest.max(before).max(1);
         self.topic.store(self.record_bytes, Ordering::Relaxed);
+        self.good = (self.good + self.good / 8 + 1).min(self.most_good);
         self.aim(self.next.saturating_mul(8));
+    }
+
+    /// What other readers learned since counts here too: records that have grown, grow everywhere at once.
+    fn heed_topic(&mut self) {
+        let known = self.topic.load(Ordering::Relaxed);
+        if known > self.record_bytes {
+            self.record_bytes = known;
+            self.aim(self.next);
+        }
+    }
+
+    /// No reply came: perhaps it was too much for the time there is. The next one is half as large, and they grow again.
+    fn lost(&mut self) {
+        self.good = (self.good / 2).max(SMALL_REPLY.min(self.most_good));
+        self.aim((self.next / 2).max(1));
     }
 
     /// The broker couldn't send this many: the records are larger than anything seen.
@@ -240,6 +268,34 @@ mod tests {
             asked.push(sizing.records());
         }
         assert!(asked.len() < 15, "{asked:?}");
+    }
+
+    #[test]
+    fn replies_that_never_come_get_smaller_and_grow_again() {
+        let mut sizing = Sizing::new(8192, 64 << 20, Arc::default());
+        for _ in 0..6 {
+            sizing.seen(&frame_of(10_000, 2));
+        }
+        let before = sizing.records();
+        for _ in 0..20 {
+            sizing.lost();
+        }
+        assert!(sizing.records() <= 7 && before > 100, "{before}, then {sizing:?}");
+        for _ in 0..60 {
+            sizing.seen(&frame_of(10_000, 2));
+        }
+        assert_eq!(sizing.records(), before);
+    }
+
+    #[test]
+    fn what_one_reader_learns_of_large_records_the_others_heed() {
+        let topic = Arc::new(AtomicU64::new(100));
+        let (mut one, mut other) =
+            (Sizing::new(8192, 64 << 20, Arc::clone(&topic)), Sizing::new(8192, 64 << 20, topic));
+        one.seen(&frame_of(1 << 20, 1));
+        assert_eq!(other.records(), 8192);
+        other.heed_topic();
+        assert!(other.records() <= 2, "{other:?}");
     }
 
     #[test]

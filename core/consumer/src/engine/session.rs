@@ -128,8 +128,14 @@ impl Session {
     }
 
     fn failed_answer(&mut self, ticket: u64, error: CallError) {
+        let why = error.to_string();
         let failure = self.failure(error);
-        self.answer(ticket, Event::Failed(failure));
+        let actions = self.machine.on_answer(ticket, Event::Failed(failure));
+        if actions.contains(&Action::Pause) {
+            // Whatever is tried again is visible.
+            self.common.shared.health.trouble(Part::Coordinator, &why);
+        }
+        self.perform(actions);
     }
 
     fn answer(&mut self, ticket: u64, event: Event) {

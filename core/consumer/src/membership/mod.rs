@@ -226,6 +226,7 @@ impl Membership {
                 self.phase = Phase::Stable;
                 self.fences = true;
                 self.settled = true;
+                self.outrun = 0;
                 actions.extend([Action::Progress, Action::Install]);
             }
             Event::Failed(failure)
@@ -305,7 +306,6 @@ impl Membership {
     }
 
     fn synced(&mut self, assignment: Assignment, actions: &mut Vec<Action>) {
-        self.outrun = 0;
         self.behind = 0;
         self.identity = Some((assignment.member, assignment.generation));
         self.partitions = assignment.partitions;
