@@ -20,8 +20,9 @@ fn cell(text: &str) -> String {
 pub(crate) fn settings() -> String {
     let mut page = page(
         "Settings",
-        "Every setting of a consumer, by its name in Rust, Python and C; Node writes `groupId` for `group_id`. A name that \
-         isn't here, a value that isn't accepted and a combination that makes no sense are refused when the consumer is made.",
+        "Every setting of a consumer, by its name in Rust and Python. A name that isn't here, a value that isn't accepted and \
+         a combination that makes no sense are refused when the consumer is made. Numbers and truth values may also be \
+         given as text, as they come from an environment: `\"500\"`, `\"true\"`, `\"false\"`.",
     );
     page.push_str("\n| setting | values | default | what it does |\n| --- | --- | --- | --- |\n");
     for row in SETTINGS {
@@ -48,7 +49,7 @@ pub(crate) fn errors() -> String {
         "Every error, by its stable number and code. Numbers are never used again. *Retryable*: the same call may work \
          later. *Fatal*: the consumer is closed by it.",
     );
-    page.push_str("\n| number | code | Python and Node | Rust | retryable | fatal | when |\n");
+    page.push_str("\n| number | code | Python | Rust | retryable | fatal | when |\n");
     page.push_str("| --- | --- | --- | --- | --- | --- | --- |\n");
     let yes = |truth| if truth { "yes" } else { "" };
     for row in ERRORS {
