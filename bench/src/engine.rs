@@ -12,13 +12,8 @@ use crate::{Result, Source};
 /// A poll that finds nothing for so long means that something is broken.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(
-    source: &Source,
-    group: &str,
-    touch: bool,
-    poll_records: Option<u64>,
-    threads: usize,
-) -> Result<Measured> {
+/// The settings of a consumer that only reads.
+pub(crate) fn settings(source: &Source, group: &str, more: &[String]) -> Result<Settings> {
     let mut values = vec![
         ("brokers", source.brokers.clone().into()),
         ("topic", source.topic.as_str().into()),
@@ -26,15 +21,21 @@ pub(crate) fn run(
         ("enable_auto_commit", false.into()),
         ("fetch_batch_size", u64::from(source.batch).into()),
     ];
-    values.extend(poll_records.map(|records| ("max_poll_records", records.into())));
-    let settings = Settings::from_values(values)?;
+    for setting in more {
+        let (name, value) = setting.split_once('=').ok_or_else(|| format!("{setting:?} is not NAME=VALUE"))?;
+        values.push((name, value.into()));
+    }
+    Ok(Settings::from_values(values)?)
+}
+
+pub(crate) fn run(settings: Settings, records: u64, touch: bool, threads: usize) -> Result<Measured> {
     let runtime = match threads {
         0 => Builder::new_current_thread().enable_all().build()?,
         threads => Builder::new_multi_thread().worker_threads(threads).enable_all().build()?,
     };
     runtime.block_on(async {
         let consumer = Consumer::new(settings, Environment::current());
-        let measured = read(&consumer, source.records, touch).await;
+        let measured = read(&consumer, records, touch).await;
         consumer.close(None).await;
         measured
     })

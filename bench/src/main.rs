@@ -41,9 +41,9 @@ enum Program {
         /// Look at the key and the value of every record.
         #[arg(long)]
         touch: bool,
-        /// The engine's `max_poll_records`; its default without.
-        #[arg(long)]
-        poll_records: Option<u64>,
+        /// A setting of the consumer, as `max_poll_records=8192`; may be repeated.
+        #[arg(long = "set", value_name = "NAME=VALUE")]
+        settings: Vec<String>,
         /// Threads for the engine, beside the one that polls. 0: it runs on the thread that polls.
         #[arg(long, default_value_t = 1)]
         threads: usize,
@@ -70,8 +70,9 @@ struct Source {
 fn main() -> Result<()> {
     let measured = match Arguments::parse().program {
         Program::Bare { source, depth } => bare::run(&source, depth)?,
-        Program::Engine { source, group, touch, poll_records, threads } => {
-            engine::run(&source, &group, touch, poll_records, threads)?
+        Program::Engine { source, group, touch, settings, threads } => {
+            let settings = engine::settings(&source, &group, &settings)?;
+            engine::run(settings, source.records, touch, threads)?
         }
     };
     println!("{}", serde_json::to_string(&measured)?);
