@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cursus_consumer import Consumer, RebalancingError, Record
+from cursus_consumer.testing import EmbeddedCluster
 
 PATIENCE = 20.0
 """How long anything may take that has to happen, in seconds."""
@@ -28,6 +29,21 @@ def take(consumer: Consumer, count: int) -> list[Record]:
         except RebalancingError:
             records.clear()
     return records
+
+
+def fetched(cluster: EmbeddedCluster, consumer: Consumer, topic: str) -> None:
+    """Start the consumer and wait until it has fetched, and not yet returned, all that the topic has."""
+    consumer.start(timeout=PATIENCE)
+    ends = cluster.end_offsets(topic)
+
+    def at_the_ends() -> bool:
+        asked = [request.text for request in cluster.requests() if request.command == "CONSUME"]
+        return all(
+            end == 0 or any(f" partition={partition} offset={end} " in text for text in asked)
+            for partition, end in ends.items()
+        )
+
+    cluster.wait_for(at_the_ends, timeout=PATIENCE)
 
 
 def places(records: Any) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from cursus_consumer import (
     TopicPartition,
 )
 from cursus_consumer.testing import EmbeddedCluster
-from support import Background, places, take, until
+from support import Background, fetched, places, take, until
 
 
 def test_every_record_is_polled_once_and_in_order(cluster: EmbeddedCluster, consumer: Consumer) -> None:
@@ -142,6 +142,7 @@ def test_with_auto_commit_a_poll_commits_the_one_before(
     cluster.create_topic("single", 1)
     cluster.produce("single", [str(i) for i in range(20)])
     with make_consumer(topic="single", max_poll_records=10, auto_commit_interval_ms=10) as consumer:
+        fetched(cluster, consumer, "single")
         take(consumer, 10)
         assert cluster.committed(group, "single") == {}
         take(consumer, 10)

@@ -150,18 +150,21 @@ const GOOD_REPLY: u64 = 2 << 20;
 /// The size that lost replies lead down to.
 const SMALL_REPLY: u64 = 64 << 10;
 
+/// How many records are asked for while nothing is known of the topic.
+const FIRST_RECORDS: u32 = 8;
+
 /// How large a record is taken for while nothing is known of the topic.
 const UNKNOWN_RECORD: u64 = 64 << 10;
 
 impl Sizing {
-    /// For a reader that begins. Where nothing is known of the topic's records, one is asked for first: many partitions begin
+    /// For a reader that begins. Where nothing is known of the topic's records, few are asked for first: many partitions begin
     /// at once, and what they ask for together must fit the buffer.
     pub(crate) fn new(most: u64, max_buffered: u64, topic: Arc<AtomicU64>) -> Self {
         let most = u32::try_from(most).unwrap_or(u32::MAX).max(1);
         let good = GOOD_REPLY.min(max_buffered / 4).max(1);
         let known = topic.load(Ordering::Relaxed);
         let record_bytes = if known == 0 { UNKNOWN_RECORD } else { known };
-        let mut sizing = Self { most, good, most_good: good, next: 1, record_bytes, topic };
+        let mut sizing = Self { most, good, most_good: good, next: most.min(FIRST_RECORDS), record_bytes, topic };
         if known != 0 {
             sizing.aim(most);
         }
@@ -241,7 +244,7 @@ mod tests {
     #[test]
     fn small_records_are_soon_asked_for_by_the_thousand_and_large_ones_by_the_few() {
         let mut sizing = Sizing::new(8192, 64 << 20, Arc::default());
-        assert_eq!(sizing.records(), 1, "nothing is known");
+        assert_eq!(sizing.records(), FIRST_RECORDS, "nothing is known");
         for _ in 0..5 {
             sizing.seen(&frame_of(100, 1));
         }
