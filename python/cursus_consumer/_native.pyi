@@ -148,9 +148,9 @@ class Consumer:
     given out before is processed, whoever works on it.
     Leaving `with` closes it; without either it is dropped: silently, and without committing anything.
 
-    Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and loses no record. A
-    consumer that was closed by an error raises that error from then on, and one that was closed raises `ClosedError`; a
-    consumer that was made before a fork raises `ForkedError` in the child.
+    Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and what it had taken
+    comes again. A consumer that was closed by an error raises that error from then on, and one that was closed raises
+    `ClosedError`; a consumer that was made before a fork raises `ForkedError` in the child.
     """
 
     def __new__(cls, **settings: Unpack[ConsumerSettings]) -> Self: ...

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ NEEDED: dict[str, Any] = {"brokers": ["127.0.0.1:9000"], "topic": "orders", "gro
         ({"brokers": "localhost"}, 'brokers has "localhost", which is not host:port'),
         ({"brokers": []}, "at least one entry"),
         ({"brokers": ["127.0.0.1:1", 2]}, "a list with a int in it is not accepted"),
+        ({"topic": "a\ud800"}, "topic=text with a lone surrogate is not accepted"),
+        ({"brokers": ["a\ud800:1"]}, "brokers=a list with text with a lone surrogate"),
         ({"topic": "a b"}, "topic is not accepted: .*' ' at byte 1"),
         ({"heartbeat_interval_ms": 9000}, "more than a third of expected_session_timeout_ms=10000"),
     ],
@@ -135,3 +138,11 @@ def test_another_topic_s_partition_is_refused(consumer: Consumer) -> None:
     with pytest.raises(InvalidArgumentError, match="not of the topic that this consumer reads"):
         consumer.committed(TopicPartition("returns", 0), timeout=10)
     assert consumer.position(TopicPartition("returns", 0)) is None
+
+
+def test_an_enum_of_texts_is_its_value() -> None:
+    class Topics(str, Enum):
+        ORDERS = "orders"
+
+    assert "orders" in repr(Consumer(brokers="127.0.0.1:9", topic=Topics.ORDERS, group_id="g"))
+    assert "Topics" not in repr(Consumer(brokers="127.0.0.1:9", topic=Topics.ORDERS, group_id="g"))

@@ -37,9 +37,9 @@ const CLOSE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)));
 ///
 /// Leaving `with` closes it; without either it is dropped: silently, and without committing anything.
 ///
-/// Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and loses no record. A
-/// consumer that was closed by an error raises that error from then on, and one that was closed raises `ClosedError`; a
-/// consumer that was made before a fork raises `ForkedError` in the child.
+/// Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and what it had taken
+/// comes again. A consumer that was closed by an error raises that error from then on, and one that was closed raises
+/// `ClosedError`; a consumer that was made before a fork raises `ForkedError` in the child.
 #[pyclass(frozen, weakref, module = "cursus_consumer")]
 pub(crate) struct Consumer {
     engine: Arc<Engine>,

@@ -1,5 +1,7 @@
 //! Settings from keyword arguments. Which there are, and what they accept, the core's table knows.
 
+use std::borrow::Cow;
+
 use cursus_consumer::settings::SETTINGS;
 use cursus_consumer::{Settings, Value};
 use pyo3::prelude::*;
@@ -16,9 +18,20 @@ pub(crate) fn settings(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> 
     enter(py, || Settings::from_values(values))
 }
 
+/// What a text with half of a character in it is called.
+const NO_TEXT: &str = "text with a lone surrogate";
+
+/// The text that a `str`, or an enum that is one, holds; nothing where it can't be encoded.
+fn text(given: &Bound<'_, PyString>) -> Option<String> {
+    given.to_cow().ok().map(Cow::into_owned)
+}
+
 fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(text) = given.cast::<PyString>() {
-        return Ok(Value::Text(text.to_cow()?.into_owned()));
+        return Ok(match self::text(text) {
+            Some(text) => Value::Text(text),
+            None => Value::Other(NO_TEXT.to_owned()),
+        });
     }
     // Before the numbers: a bool is an int in Python, and not here.
     if let Ok(truth) = given.cast::<PyBool>() {
@@ -36,7 +49,8 @@ fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
             let Ok(text) = entry.cast::<PyString>() else {
                 return Ok(Value::Other(format!("a {} with a {} in it", type_name(given), type_name(&entry))));
             };
-            texts.push(text.to_cow()?.into_owned());
+            let Some(text) = self::text(text) else { return Ok(Value::Other(format!("a list with {NO_TEXT} in it"))) };
+            texts.push(text);
         }
         return Ok(Value::List(texts));
     }

@@ -12,6 +12,8 @@ use crate::types::TopicPartition;
 pub(crate) enum Part {
     /// The group's coordinator: joining, heartbeats, commits.
     Coordinator,
+    /// Getting on with joining, synchronising or preparing: the coordinator may answer, and still not with what is needed.
+    Membership,
     /// Finding out about the topic.
     Topic,
     /// Reading a partition.

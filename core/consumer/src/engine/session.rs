@@ -133,7 +133,7 @@ impl Session {
         let actions = self.machine.on_answer(ticket, Event::Failed(failure));
         if actions.contains(&Action::Pause) {
             // Whatever is tried again is visible.
-            self.common.shared.health.trouble(Part::Coordinator, &why);
+            self.common.shared.health.trouble(Part::Membership, &why);
         }
         self.perform(actions);
     }
@@ -208,6 +208,7 @@ impl Session {
                 });
             }
             Action::Progress => {
+                self.common.shared.health.recovered(&Part::Membership);
                 self.denied_since = None;
                 self.backoff.reset();
                 self.send_commits();
