@@ -294,7 +294,7 @@ impl Session {
         // takes ten seconds and more. To join afresh there would leave a ghost, and end fences that are still good.
         let since = *self.denied_since.get_or_insert_with(Instant::now);
         if since.elapsed() < GROUP_DENIED {
-            return Failure::Passing;
+            return Failure::InTransition;
         }
         self.denied_since = None;
         // What was committed is gone with it.
@@ -380,7 +380,7 @@ fn failure(error: CallError, (group, topic): &(Group, Topic)) -> Failure {
     let CallError::Refused(refused) = error else { return Failure::Passing };
     let fatal = |kind, message: String| Failure::Fatal(Error::from_broker(kind, message, refused.clone()));
     match refused.meaning() {
-        meaning if is_passing(&meaning) => Failure::Passing,
+        meaning if is_passing(&meaning) => Failure::InTransition,
         Meaning::GenerationMismatch { current } => Failure::GenerationMismatch { current },
         Meaning::MemberNotFound => Failure::UnknownMember,
         Meaning::OtherTopic { expected } => fatal(

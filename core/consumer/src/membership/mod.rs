@@ -13,8 +13,10 @@ use crate::error::Error;
 /// Why a request to the coordinator failed, as far as membership cares.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
-    /// Out of reach, in transition, or not sure of itself: try again.
+    /// Out of reach, or not sure of itself: try again.
     Passing,
+    /// It answers that it can't just now, while leaders change or it reads its log: it will, in seconds.
+    InTransition,
     /// The group is at another generation.
     GenerationMismatch { current: u64 },
     /// The group doesn't know this member, or the broker doesn't know the group.
@@ -331,7 +333,7 @@ impl Membership {
             return self.failed_to_leave(&failure, actions);
         }
         match failure {
-            Failure::Passing => {
+            Failure::Passing | Failure::InTransition => {
                 self.ask(Action::Pause, actions);
             }
             Failure::GenerationMismatch { current } => self.moved_on(current, actions),
@@ -340,8 +342,8 @@ impl Membership {
         }
     }
 
-    /// A LEAVE that was outrun is synchronised, one that met a cluster in transition is tried again. Close has its deadline,
-    /// and isn't held up until then by brokers that are gone.
+    /// A LEAVE that was outrun is synchronised, one that met a cluster in transition is tried again for as long as close has
+    /// time. Brokers that are gone don't hold it up until then.
     fn failed_to_leave(&mut self, failure: &Failure, actions: &mut Vec<Action>) {
         const MOST_LEAVES: u32 = 6;
         match failure {
@@ -351,7 +353,10 @@ impl Membership {
                 self.at_generation(*current);
                 self.sync(actions);
             }
-            Failure::Passing if self.leaves < MOST_LEAVES && self.identity.is_some() => {
+            Failure::Passing | Failure::InTransition
+                if self.identity.is_some()
+                    && (self.leaves < MOST_LEAVES || matches!(failure, Failure::InTransition)) =>
+            {
                 self.phase = Phase::Leaving;
                 self.ask(Action::Pause, actions);
             }
@@ -384,8 +389,8 @@ impl Membership {
             Failure::UnknownMember => self.forgotten(actions),
             Failure::Fatal(error) => self.fail(error, actions),
             // Reading goes on. In the other phases a request is open or paused already, and finds out by itself.
-            Failure::Passing if self.phase == Phase::Stable => self.join(actions),
-            Failure::Passing => {}
+            Failure::Passing | Failure::InTransition if self.phase == Phase::Stable => self.join(actions),
+            Failure::Passing | Failure::InTransition => {}
         }
     }
 

@@ -153,6 +153,17 @@ fn a_leave_that_never_works_is_given_up() {
 }
 
 #[test]
+fn a_leave_that_meets_a_cluster_in_transition_is_tried_for_as_long_as_close_has_time() {
+    let mut machine = stable(1);
+    machine.on(Event::Close);
+    for _ in 0..100 {
+        assert_eq!(machine.on(Event::Failed(Failure::InTransition)), [Action::Pause]);
+        assert!(matches!(machine.on(Event::Retry)[..], [Action::Leave { .. }]));
+    }
+    assert_eq!(machine.on(Event::Left), [Action::Done { left: true }]);
+}
+
+#[test]
 fn a_generation_before_ours_is_not_believed_at_once() {
     let mut machine = stable(5);
     let mismatch = |current| Failure::GenerationMismatch { current };
