@@ -103,6 +103,7 @@ def test_iterating_by_batches(cluster: EmbeddedCluster, make_consumer: MakeConsu
     cluster.create_topic("single", 1)
     cluster.produce("single", [str(i) for i in range(100)])
     with make_consumer(topic="single", max_poll_records=10) as consumer:
+        fetched(cluster, consumer, "single")
         batches = consumer.batches()
         assert iter(batches) is batches
         seen = [record.offset for _, batch in zip(range(5), batches, strict=False) for record in batch]
@@ -173,15 +174,15 @@ def test_several_threads_share_the_records(cluster: EmbeddedCluster, make_consum
     cluster.fill("orders", 4000, 20)
     consumer = make_consumer(enable_auto_commit=False, max_poll_records=50)
 
-    def work() -> list[tuple[int, int]]:
-        records: list[tuple[int, int]] = []
-        while batch := consumer.poll(timeout=0.5):
-            records += places(batch)
-            consumer.stats()
-        return records
+    everything: list[tuple[int, int]] = []
 
-    shares = [worker.result() for worker in [Background(work) for _ in range(4)]]
-    everything = [place for share in shares for place in share]
+    def work() -> None:
+        while len(everything) < 4000:
+            everything.extend(places(consumer.poll(timeout=0.1)))
+            consumer.stats()
+
+    for worker in [Background(work) for _ in range(4)]:
+        worker.result()
     assert sorted(everything) == [(partition, offset) for partition in range(4) for offset in range(1000)]
 
 
