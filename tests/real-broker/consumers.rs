@@ -183,7 +183,8 @@ pub(crate) async fn read_and_commit_all(place: &Place, consumer: &Consumer, seen
                 poll(consumer, seen).await;
             }
             match consumer.commit(Commit::All, Some(PATIENCE)).await {
-                Err(error) if error.kind() == ErrorKind::Rebalancing => {}
+                // Until a poll has told of it, every commit of all is refused for the same rebalance.
+                Err(error) if error.kind() == ErrorKind::Rebalancing => drop(poll(consumer, seen).await),
                 other => return other.unwrap(),
             }
         }
