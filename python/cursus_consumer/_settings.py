@@ -9,19 +9,29 @@ class _Needed(TypedDict):
     """Where to find the cluster first: `host:port` of one or more brokers. The others are learned from them."""
     topic: str
     """The topic to read."""
-    group_id: str
-    """The consumer group. A group reads one topic; its members share the partitions."""
 
 
 class ConsumerSettings(_Needed, total=False):
     """The keyword arguments of `Consumer`, for those who put them together first."""
 
+    group_id: str
+    """The consumer group. A group reads one topic; its members share the partitions. Without one the consumer reads what it
+    assigns to itself, and commits nothing.
+    Not given by default.
+    """
     consumer_id: str
     """The base of this member's id. A random suffix is always added, since the broker's own four digits can collide.
     `consumer` by default.
     """
-    auto_offset_reset: Literal["earliest"]
-    """Where to start on a partition for which the group has committed nothing: `earliest` is the earliest record kept.
+    mode: Literal["polling", "streaming"]
+    """How to read: `polling` asks for records, `streaming` has the broker send them, on a connection per partition. What
+    is promised is the same.
+    `polling` by default.
+    """
+    auto_offset_reset: Literal["earliest", "latest", "error"]
+    """Where to start on a partition for which the group has committed nothing, or whose next record is no longer kept:
+    `earliest` is the earliest record kept, `latest` what is written from now on (committed at once, so that nothing
+    written later is missed), and `error` closes the consumer with an error.
     `earliest` by default.
     """
     read_isolation: Literal["read_committed", "read_uncommitted"]
@@ -40,6 +50,11 @@ class ConsumerSettings(_Needed, total=False):
     """After how long without a heartbeat the broker expires a member, in milliseconds. The broker owns the real value;
     this one only checks that heartbeats come at least three times as often.
     10000 by default; from 100 to 3600000.
+    """
+    max_poll_interval_ms: int
+    """The longest time between two polls, in milliseconds. Where it passes, the member leaves its group, so that others read
+    what it doesn't; the next poll raises an error once and joins again. A poll that waits may wait for ever.
+    300000 by default; from 100 to 604800000.
     """
     max_poll_records: int
     """The most records that one poll returns. 500 by default; from 1 to 1000000."""
@@ -69,6 +84,11 @@ class ConsumerSettings(_Needed, total=False):
     """
     retry_backoff_max_ms: int
     """The longest pause between two tries, in milliseconds. 2000 by default; from 1 to 600000."""
+    metadata_refresh_ms: int
+    """How often to look for leaders that changed, logs that end before the position, and partitions that nobody reads, in
+    milliseconds.
+    10000 by default; from 100 to 3600000.
+    """
     topic_missing_timeout_ms: int
     """For how long every reachable broker must deny the topic before it counts as missing, in milliseconds.
     5000 by default; from 0 to 3600000.

@@ -223,3 +223,22 @@ class InternalError(CursusError):
 
     code = "ERR_INTERNAL"
     number = 18
+
+
+class MaxPollIntervalError(CursusError):
+    """Nobody polled for `max_poll_interval_ms`, so the member left its group.
+
+    Raised once; poll again to join anew. `partitions` are those that this consumer lost by it.
+    """
+
+    code = "ERR_MAX_POLL_INTERVAL"
+    number = 19
+    retryable = True
+
+
+class OffsetGapError(CursusError):
+    """With `auto_offset_reset=error`: nothing is committed for a partition, or its next record is no longer kept."""
+
+    code = "ERR_OFFSET_GAP"
+    number = 20
+    fatal = True

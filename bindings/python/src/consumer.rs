@@ -44,7 +44,7 @@ const CLOSE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)));
 pub(crate) struct Consumer {
     engine: Arc<Engine>,
     topic: Topic,
-    group: String,
+    group: Option<String>,
     entered: AtomicBool,
 }
 
@@ -291,7 +291,10 @@ impl Consumer {
 
     fn __repr__(&self) -> String {
         let state = self.engine.get().map_or("of another process", |core| core.state().name());
-        format!("<Consumer of {} in group {}, {state}>", self.topic.as_str(), self.group)
+        match &self.group {
+            Some(group) => format!("<Consumer of {} in group {group}, {state}>", self.topic.as_str()),
+            None => format!("<Consumer of {} without a group, {state}>", self.topic.as_str()),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use cursus_wire::RecordBatch;
 
-use crate::types::TopicPartition;
+use crate::types::{GroupMetadata, TopicPartition};
 
 /// A partition's fence: a number that only grows, renewed whenever the partition is handed out. Work carries the fence it
 /// was born under, and is refused once that has ended.
@@ -51,8 +51,16 @@ impl Drop for Frame {
 pub(crate) struct Slice {
     pub(crate) partition: TopicPartition,
     pub(crate) fence: Fence,
+    /// How often the partition had been moved when this was fetched: given back after another move, it is void.
+    pub(crate) placed: u64,
     pub(crate) frame: Arc<Frame>,
     pub(crate) records: Range<usize>,
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice({} {:?} of a frame)", self.partition, self.records)
+    }
 }
 
 impl Slice {
@@ -68,6 +76,7 @@ impl Slice {
 #[derive(Clone, Default)]
 pub struct Batch {
     pub(crate) consumer: u64,
+    member: Option<Arc<GroupMetadata>>,
     slices: Vec<Slice>,
     /// Where each slice begins, as an index of the batch.
     starts: Vec<usize>,
@@ -75,7 +84,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(consumer: u64, slices: Vec<Slice>) -> Self {
+    pub(crate) fn new(consumer: u64, member: Option<Arc<GroupMetadata>>, slices: Vec<Slice>) -> Self {
         let mut starts = Vec::with_capacity(slices.len());
         let mut len = 0;
         for slice in &slices {
@@ -83,7 +92,7 @@ impl Batch {
             starts.push(len);
             len += slice.records.len();
         }
-        Self { consumer, slices, starts, len }
+        Self { consumer, member, slices, starts, len }
     }
 
     /// How many records there are.
@@ -123,7 +132,7 @@ impl Batch {
                 _ => slices.push(Slice { records: index..index + 1, ..slice.clone() }),
             }
         }
-        Self::new(self.consumer, slices)
+        Self::new(self.consumer, self.member.clone(), slices)
     }
 
     /// All records, borrowed; nothing is copied or counted.
@@ -146,6 +155,13 @@ impl Batch {
         self.claims().into_iter().map(|(partition, (_, next))| (partition, next)).collect()
     }
 
+    /// Who read these records: the group, its generation and the member, as a transaction that commits their offsets has to
+    /// name them. The broker refuses it once a rebalance has come, as it refuses a commit. Nothing for an empty batch, and
+    /// for one that was read without a group.
+    pub fn group_metadata(&self) -> Option<&GroupMetadata> {
+        self.member.as_deref()
+    }
+
     pub(crate) fn slices(&self) -> &[Slice] {
         &self.slices
     }
@@ -163,7 +179,7 @@ impl Batch {
     /// The records of partitions that pass `keep`.
     pub(crate) fn filtered(&self, keep: impl Fn(&TopicPartition, Fence) -> bool) -> Self {
         let slices = self.slices.iter().filter(|slice| keep(&slice.partition, slice.fence)).cloned();
-        Self::new(self.consumer, slices.collect())
+        Self::new(self.consumer, self.member.clone(), slices.collect())
     }
 }
 
@@ -285,9 +301,15 @@ pub(crate) mod tests {
             let batch = frame("t", partition, offsets);
             let records = 0..batch.len();
             let partition = TopicPartition::new(Topic::new("t").unwrap(), partition);
-            Slice { partition, fence: Fence(1), frame: Arc::new(Frame::new(batch, Arc::clone(held))), records }
+            Slice {
+                partition,
+                fence: Fence(1),
+                placed: 0,
+                frame: Arc::new(Frame::new(batch, Arc::clone(held))),
+                records,
+            }
         };
-        Batch::new(7, vec![slice(0, 10..13), slice(1, 0..2), slice(0, 13..14)])
+        Batch::new(7, None, vec![slice(0, 10..13), slice(1, 0..2), slice(0, 13..14)])
     }
 
     #[test]

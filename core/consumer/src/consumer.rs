@@ -1,6 +1,7 @@
 //! The handle that applications hold.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::batch::{Batch, Fence, Record};
-use crate::delivery::{Polling, Step};
-use crate::engine::{Engine, Message};
+use crate::delivery::{Owned, Polling, Step};
+use crate::engine::{Answer, Engine, Message, Position, Question};
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::Part;
 use crate::settings::Settings;
 use crate::shared::{Environment, Shared};
 use crate::statistics::{PartitionStatistics, Statistics};
-use crate::types::{State, TopicPartition};
+use crate::types::{GroupDescription, GroupMetadata, LogBounds, Rebalance, State, TopicPartition, listed};
 
 /// How long [`Consumer::close`] may take where no time is given.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,13 +83,24 @@ pub struct Consumer {
     messages: mpsc::UnboundedSender<Message>,
     /// The engine's end of the messages, until it starts.
     idle: Mutex<Option<mpsc::UnboundedReceiver<Message>>>,
+    /// Without a group: whether it was said what to read.
+    assigned: AtomicBool,
 }
 
 impl Consumer {
     /// A consumer that hasn't started: nothing is sent before [`start`](Self::start) or the first poll.
     pub fn new(settings: Settings, environment: Environment) -> Self {
         let (messages, idle) = mpsc::unbounded_channel();
-        Self { shared: Arc::new(Shared::new(settings, environment)), messages, idle: Mutex::new(Some(idle)) }
+        Self {
+            shared: Arc::new(Shared::new(settings, environment)),
+            messages,
+            idle: Mutex::new(Some(idle)),
+            assigned: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Where the consumer is in its life.
@@ -107,7 +119,14 @@ impl Consumer {
     }
 
     /// Begins to join, and does not wait. Any number of calls is one.
+    ///
+    /// Errors: [`ErrorKind::InvalidState`] for a consumer without a group to which nothing was [assigned](Self::assign);
+    /// [`ErrorKind::Closed`]; the fatal error.
     pub fn begin(&self) -> Result<()> {
+        if self.shared.settings.group_id.is_none() && !self.assigned.load(Ordering::Relaxed) {
+            let message = "there is nothing to read: without a group_id, assign partitions first";
+            return Err(Error::new(ErrorKind::InvalidState, message));
+        }
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(messages) = idle {
             let engine = Engine::new(Arc::clone(&self.shared), messages);
@@ -118,10 +137,30 @@ impl Consumer {
             });
         }
         match self.state() {
-            State::New => self.messages.send(Message::Start).map_err(|_| self.ended()),
+            State::New => self.send(Message::Start),
             State::Closing | State::Closed => Err(self.ended()),
             State::Running | State::Rebalancing => Ok(()),
         }
+    }
+
+    /// Reads these partitions, without a group: nobody shares them, nothing is committed, and this consumer is the only one
+    /// who decides. Each begins at its offset, or where `auto_offset_reset` says. Doesn't wait. A later call replaces what
+    /// was read before, which no poll tells of; an empty one reads nothing.
+    ///
+    /// Errors: [`ErrorKind::InvalidState`] for a consumer that has a group; [`ErrorKind::InvalidArgument`] for a partition
+    /// of another topic. A partition that the topic doesn't have is waited for, and the statistics say so.
+    pub fn assign(&self, partitions: impl IntoIterator<Item = (TopicPartition, Option<u64>)>) -> Result<()> {
+        if let Some(group) = &self.shared.settings.group_id {
+            let message = format!(
+                "partitions can't be assigned: group {group:?} hands them out. Leave out group_id to choose them"
+            );
+            return Err(Error::new(ErrorKind::InvalidState, message));
+        }
+        let partitions: BTreeMap<_, _> = partitions.into_iter().collect();
+        self.check_topic(partitions.keys())?;
+        self.assigned.store(true, Ordering::Relaxed);
+        self.begin()?;
+        self.send(Message::Assign(partitions))
     }
 
     /// Joins the group and waits for the first assignment, an empty one included. `None` waits for ever.
@@ -204,6 +243,55 @@ impl Consumer {
         self.shared.delivery.changed()
     }
 
+    fn send(&self, message: Message) -> Result<()> {
+        self.messages.send(message).map_err(|_| self.ended())
+    }
+
+    /// Passes on what polls and iterators find. One that hears that the member has left makes it join again.
+    fn rejoining<T>(&self, found: Result<T>) -> Result<T> {
+        if let Err(error) = &found
+            && error.kind() == ErrorKind::MaxPollInterval
+        {
+            self.send(Message::Rejoin)?;
+        }
+        found
+    }
+
+    fn check_topic<'a>(&self, partitions: impl IntoIterator<Item = &'a TopicPartition>) -> Result<()> {
+        let topic = &self.shared.settings.topic;
+        let others: Vec<_> = partitions.into_iter().filter(|partition| partition.topic.as_str() != *topic).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let message = format!("{} is not of the topic that this consumer reads, {topic}", listed(others));
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+
+    pub(crate) fn check_group(&self, what: &str) -> Result<()> {
+        if self.shared.settings.group_id.is_some() {
+            return Ok(());
+        }
+        let message = format!("{what} needs a group, and this consumer has none: set group_id");
+        Err(Error::new(ErrorKind::InvalidState, message))
+    }
+
+    /// Somebody waits for records step by step: while this lives, `max_poll_interval_ms` doesn't run.
+    pub fn attend(&self) -> Attending<'_> {
+        Attending(self.shared.delivery.attend())
+    }
+
+    /// From now on every change of the assignment is kept for [`next_rebalance`](Self::next_rebalance), and no record is
+    /// delivered before all of them were taken. For those who call somebody back.
+    pub fn listen(&self) {
+        self.shared.delivery.listen();
+    }
+
+    /// The next change of the assignment since [`listen`](Self::listen), in order. What was revoked can't be committed any
+    /// more, and a new assignment may be in place already.
+    pub fn next_rebalance(&self) -> Option<Rebalance> {
+        self.shared.delivery.next_rebalance()
+    }
+
     fn max_poll_records(&self) -> usize {
         self.shared.settings.max_poll_records as usize
     }
@@ -212,7 +300,7 @@ impl Consumer {
     /// boundary and not an error.
     pub fn try_next_record(&self) -> Result<Iteration<Record>> {
         self.begin_iteration()?;
-        self.shared.delivery.next_record().map(Into::into)
+        self.rejoining(self.shared.delivery.next_record()).map(Into::into)
     }
 
     /// The next batch, if there is one by now. Asking for it says that the one before is processed; a rebalance is a boundary
@@ -221,7 +309,7 @@ impl Consumer {
         self.begin_iteration()?;
         let polling = self.shared.delivery.begin_poll();
         match polling {
-            Ok(_polling) => self.shared.delivery.next_batch(self.max_poll_records()).map(Into::into),
+            Ok(_polling) => self.rejoining(self.shared.delivery.next_batch(self.max_poll_records())).map(Into::into),
             Err(error) if error.kind() == ErrorKind::Closed => Ok(Iteration::End),
             Err(error) => Err(error),
         }
@@ -242,11 +330,12 @@ impl Consumer {
 
     /// The same for a record.
     pub fn give_back_record(&self, record: &Record) {
-        self.shared.delivery.give_back(&Batch::new(record.consumer, vec![record.slice.clone()]));
+        self.shared.delivery.give_back(&Batch::new(record.consumer, None, vec![record.slice.clone()]));
     }
 
     /// The next record; `None` once the consumer is closed. See [`try_next_record`](Self::try_next_record).
     pub async fn next_record(&self) -> Result<Option<Record>> {
+        let _attending = self.attend();
         loop {
             let changed = self.changed();
             match self.try_next_record()? {
@@ -259,6 +348,7 @@ impl Consumer {
 
     /// The next batch; `None` once the consumer is closed. See [`try_next_batch`](Self::try_next_batch).
     pub async fn next_batch(&self) -> Result<Option<Batch>> {
+        let _attending = self.attend();
         loop {
             let changed = self.changed();
             match self.try_next_batch()? {
@@ -295,7 +385,7 @@ impl Consumer {
         } else {
             self.shared.delivery.check_claims(&claims)?;
             let message = Message::Commit { claims, deadline: deadline(timeout), answer };
-            self.messages.send(message).map_err(|_| self.ended())?;
+            self.send(message)?;
             answered
         };
         Ok(async move { answered.await.unwrap_or_else(|_| Err(Error::closed())) })
@@ -303,6 +393,7 @@ impl Consumer {
 
     fn claims(&self, what: Commit<'_>) -> Result<BTreeMap<TopicPartition, (Fence, u64)>> {
         let delivery = &self.shared.delivery;
+        self.check_group("a commit")?;
         if matches!(self.state(), State::Closing | State::Closed) {
             return Err(self.ended());
         }
@@ -316,11 +407,90 @@ impl Consumer {
                 (record.consumer, BTreeMap::from([claim]))
             }
         };
-        if consumer != delivery.identity {
-            let message = "these records were read by another consumer: only the one that read them can commit them";
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        }
+        self.check_own(consumer)?;
         Ok(claims)
+    }
+
+    fn check_own(&self, consumer: u64) -> Result<()> {
+        if consumer == self.shared.delivery.identity {
+            return Ok(());
+        }
+        let message = "these records were read by another consumer: only the one that read them can commit them";
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+
+    /// Says that a record is processed, whatever the order. What is acknowledged without a gap is committed every
+    /// `auto_commit_interval_ms` and at close, so that several workers can share a batch.
+    ///
+    /// Errors: [`ErrorKind::Rebalancing`] where the partition's assignment has ended since the record was read;
+    /// [`ErrorKind::InvalidState`] under auto-commit and without a group; [`ErrorKind::InvalidArgument`] for a record of
+    /// another consumer; [`ErrorKind::Closed`].
+    pub fn ack(&self, record: &Record) -> Result<()> {
+        self.check_group("an acknowledgement")?;
+        self.check_own(record.consumer)?;
+        self.shared.delivery.acknowledge(record)
+    }
+
+    /// Moves a partition: the next record that poll returns of it is the first one at or behind this offset. What was
+    /// fetched and not yet returned is dropped; ownership and fences stay as they are. Below the committed offset, nothing is
+    /// committed automatically until that is passed. A rebalance forgets it.
+    ///
+    /// Errors: [`ErrorKind::InvalidState`] where the partition isn't assigned; [`ErrorKind::Rebalancing`] where a rebalance
+    /// has just taken it; [`ErrorKind::Closed`].
+    pub fn seek(&self, partition: &TopicPartition, offset: u64) -> Result<()> {
+        self.check_topic([partition])?;
+        let fence = self.shared.delivery.seek(partition, offset)?;
+        self.send(Message::Moved { partition: partition.clone(), fence })
+    }
+
+    /// Returns nothing of these partitions until they are [resumed](Self::resume), and asks for nothing new. The membership
+    /// goes on; so must polling, which returns what the others have. What was fetched already is kept as long as nothing
+    /// else needs the room. A rebalance forgets it. All of them or none.
+    ///
+    /// Errors: as for [`seek`](Self::seek).
+    pub fn pause(&self, partitions: &[TopicPartition]) -> Result<()> {
+        self.check_topic(partitions)?;
+        self.shared.delivery.pause(partitions)
+    }
+
+    /// Ends a [pause](Self::pause). What isn't paused stays as it is. All of them or none.
+    ///
+    /// Errors: as for [`seek`](Self::seek).
+    pub fn resume(&self, partitions: &[TopicPartition]) -> Result<()> {
+        self.check_topic(partitions)?;
+        self.shared.delivery.resume(partitions)
+    }
+
+    /// The partitions that are paused.
+    pub fn paused(&self) -> Vec<TopicPartition> {
+        self.shared.delivery.paused()
+    }
+
+    /// The topics that this consumer reads.
+    pub fn subscription(&self) -> Vec<String> {
+        vec![self.shared.settings.topic.clone()]
+    }
+
+    /// Who this consumer is in its group now, for a transaction that commits offsets on its behalf. Where a batch is at hand,
+    /// [its own](Batch::group_metadata) is safer: it is of the assignment that the records were read under, whatever has
+    /// happened since.
+    ///
+    /// Errors: [`ErrorKind::Rebalancing`] during a rebalance; [`ErrorKind::InvalidState`] before the first assignment and
+    /// without a group; [`ErrorKind::Closed`].
+    pub fn group_metadata(&self) -> Result<GroupMetadata> {
+        self.check_group("group metadata")?;
+        if let Some(member) = self.shared.delivery.member() {
+            return Ok((*member).clone());
+        }
+        Err(match self.state() {
+            State::Closing | State::Closed => self.ended(),
+            State::Rebalancing if self.shared.delivery.local_generation() > 0 => Error::rebalancing(
+                "a rebalance is under way: there is no generation to name. Poll to go on",
+                vec![],
+                vec![],
+            ),
+            _ => Error::new(ErrorKind::InvalidState, "there is no assignment yet: start, or poll, first"),
+        })
     }
 
     /// The records of a batch that may still be committed: those of partitions whose assignment goes on.
@@ -343,22 +513,63 @@ impl Consumer {
     /// The offset that the group has committed for a partition, asked of the coordinator; `None` where nothing is, and the
     /// broker doesn't tell that from 0.
     pub async fn committed(&self, partition: &TopicPartition, timeout: Option<Duration>) -> Result<Option<u64>> {
+        self.check_group("a committed offset")?;
+        self.check_topic([partition])?;
+        let ask = |answer| Question::Committed { partition: partition.clone(), answer };
+        self.find_out(ask, timeout, &format!("the coordinator did not say what is committed for {partition}")).await
+    }
+
+    /// Where the logs of these partitions begin and end, asked of their leaders. A partition that doesn't exist is left out.
+    /// `None` waits for ever.
+    ///
+    /// Errors: [`ErrorKind::InvalidArgument`] for one of another topic; [`ErrorKind::TimedOut`]; [`ErrorKind::Closed`].
+    pub async fn log_bounds(
+        &self,
+        partitions: &[TopicPartition],
+        timeout: Option<Duration>,
+    ) -> Result<BTreeMap<TopicPartition, LogBounds>> {
+        self.check_topic(partitions)?;
+        let partitions = partitions.iter().cloned().collect();
+        let ask = |answer| Question::Bounds { partitions, answer };
+        self.find_out(ask, timeout, "the leaders did not say where their logs begin and end").await
+    }
+
+    /// How many offsets each partition that is assigned has ahead of its position: 0 where there is nothing left to read,
+    /// even if the log ends with a control record, which no committed reader ever comes to. `None` waits for ever.
+    ///
+    /// Errors: [`ErrorKind::TimedOut`]; [`ErrorKind::Closed`].
+    pub async fn lag(&self, timeout: Option<Duration>) -> Result<BTreeMap<TopicPartition, u64>> {
+        let owned = self.shared.delivery.partitions();
+        let position = |owned: Owned| Position { offset: owned.position, more: owned.buffered > 0 };
+        let positions = owned.into_iter().map(|(partition, owned)| (partition, position(owned))).collect();
+        let ask = |answer| Question::Lag { positions, answer };
+        self.find_out(ask, timeout, "the leaders did not say how far their logs reach").await
+    }
+
+    /// The group's members, their partitions and how far it is, asked of the coordinator and the leaders. `None` waits for
+    /// ever.
+    ///
+    /// Errors: [`ErrorKind::InvalidState`] without a group; [`ErrorKind::TimedOut`]; [`ErrorKind::Closed`].
+    pub async fn describe_group(&self, timeout: Option<Duration>) -> Result<GroupDescription> {
+        self.check_group("a group description")?;
+        let ask = |answer| Question::Group { answer };
+        self.find_out(ask, timeout, "the coordinator did not describe the group").await
+    }
+
+    /// Has the engine ask, and waits.
+    async fn find_out<T>(
+        &self,
+        ask: impl FnOnce(Answer<T>) -> Question,
+        timeout: Option<Duration>,
+        late: &str,
+    ) -> Result<T> {
         self.begin()?;
-        if partition.topic.as_str() != self.shared.settings.topic {
-            let message =
-                format!("{partition} is not of the topic that this consumer reads, {}", self.shared.settings.topic);
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        }
         let (answer, answered) = oneshot::channel();
-        let message = Message::Committed { partition: partition.clone(), answer };
-        self.messages.send(message).map_err(|_| self.ended())?;
+        self.send(Message::Ask(ask(answer)))?;
         let answer = match deadline(timeout) {
-            Some(deadline) => timeout_at(deadline, answered).await.map_err(|_| {
-                Error::new(
-                    ErrorKind::TimedOut,
-                    format!("the coordinator did not say in time what is committed for {partition}"),
-                )
-            })?,
+            Some(deadline) => timeout_at(deadline, answered)
+                .await
+                .map_err(|_| Error::new(ErrorKind::TimedOut, format!("{late} in time")))?,
             None => answered.await,
         };
         answer.unwrap_or_else(|_| Err(self.ended()))
@@ -368,7 +579,7 @@ impl Consumer {
     pub fn statistics(&self) -> Statistics {
         let delivery = &self.shared.delivery;
         let (counts, facts) = (delivery.counts(), self.shared.health.facts().clone());
-        let partition = |(partition, owned): (TopicPartition, crate::delivery::Owned)| {
+        let partition = |(partition, owned): (TopicPartition, Owned)| {
             let leader = facts.leaders.get(&partition).cloned();
             (
                 partition,
@@ -460,14 +671,20 @@ pub struct Poll<'a> {
 impl Poll<'_> {
     /// Takes what is ready; nothing where there is nothing yet.
     pub fn take(&self) -> Result<Option<Batch>> {
-        self.consumer.shared.delivery.take(self.consumer.max_poll_records())
+        self.consumer.rejoining(self.consumer.shared.delivery.take(self.consumer.max_poll_records()))
     }
 }
+
+/// Somebody who waits for records: see [`Consumer::attend`].
+pub struct Attending<'a>(#[allow(dead_code)] Polling<'a>);
 
 impl std::fmt::Debug for Consumer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let settings = &self.shared.settings;
-        write!(f, "Consumer({} of group {:?}, {})", settings.topic, settings.group_id, self.state())
+        match &settings.group_id {
+            Some(group) => write!(f, "Consumer({} of group {group:?}, {})", settings.topic, self.state()),
+            None => write!(f, "Consumer({} without a group, {})", settings.topic, self.state()),
+        }
     }
 }
 

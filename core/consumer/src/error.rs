@@ -86,6 +86,10 @@ errors! {
     17 Forked "ERR_FORKED" "ForkedError" retryable=false fatal=false;
     /// A defect of this library. Please report it.
     18 Internal "ERR_INTERNAL" "InternalError" retryable=false fatal=false;
+    /// Nobody polled for `max_poll_interval_ms`, so the member left its group. Raised once; poll again to join anew.
+    19 MaxPollInterval "ERR_MAX_POLL_INTERVAL" "MaxPollIntervalError" retryable=true fatal=false;
+    /// With `auto_offset_reset=error`: nothing is committed for a partition, or its next record is no longer kept.
+    20 OffsetGap "ERR_OFFSET_GAP" "OffsetGapError" retryable=false fatal=true;
 }
 
 impl ErrorKind {
@@ -130,6 +134,12 @@ impl Error {
         Self(Arc::new(Inner { kind: ErrorKind::Rebalancing, message: message.into(), broker: None, stale, owned }))
     }
 
+    /// Nobody polled for too long, and the membership ended with that.
+    pub(crate) fn overdue(message: impl Into<String>, stale: Vec<TopicPartition>) -> Self {
+        let message = message.into();
+        Self(Arc::new(Inner { kind: ErrorKind::MaxPollInterval, message, broker: None, stale, owned: Vec::new() }))
+    }
+
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the consumer is closed: make a new one")
     }
@@ -159,7 +169,8 @@ impl Error {
         self.0.broker.as_ref()
     }
 
-    /// With [`ErrorKind::Rebalancing`]: the partitions of what was asked that are no longer this consumer's.
+    /// With [`ErrorKind::Rebalancing`] and [`ErrorKind::MaxPollInterval`]: the partitions of what was asked that are no longer
+    /// this consumer's.
     pub fn stale(&self) -> &[TopicPartition] {
         &self.0.stale
     }
@@ -226,6 +237,8 @@ mod tests {
             (16, "ERR_PROTOCOL"),
             (17, "ERR_FORKED"),
             (18, "ERR_INTERNAL"),
+            (19, "ERR_MAX_POLL_INTERVAL"),
+            (20, "ERR_OFFSET_GAP"),
         ];
         for (number, name) in known {
             assert!(ERRORS.iter().any(|row| row.number == number && row.name == name), "{number} {name}");

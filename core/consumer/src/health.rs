@@ -18,6 +18,10 @@ pub(crate) enum Part {
     Topic,
     /// Reading a partition.
     Partition(TopicPartition),
+    /// Where a partition is read: beyond its log's end nothing comes.
+    Position(TopicPartition),
+    /// Partitions that the group doesn't know of.
+    Growth,
 }
 
 /// What fails, since when, and whether that is for want of anybody to talk to.

@@ -42,6 +42,7 @@ mod consumer;
 mod delivery;
 mod engine;
 pub mod error;
+mod handler;
 mod health;
 mod membership;
 pub mod settings;
@@ -50,11 +51,14 @@ pub mod statistics;
 mod types;
 
 pub use batch::{Batch, Record, RecordRef};
-pub use consumer::{Commit, Consumer, Iteration, Poll};
+pub use consumer::{Attending, Commit, Consumer, Iteration, Poll};
 pub use error::{Error, ErrorKind, Result};
+pub use handler::RunError;
 pub use settings::{Settings, Value};
 pub use shared::Environment;
 pub use statistics::{PartitionStatistics, Statistics};
-pub use types::{State, TopicPartition};
+pub use types::{
+    GroupDescription, GroupMember, GroupMetadata, LogBounds, PartitionDescription, Rebalance, State, TopicPartition,
+};
 
 pub use cursus_wire::{BrokerError, ErrorClass, Topic};

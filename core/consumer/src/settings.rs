@@ -37,7 +37,7 @@ pub struct Setting {
     pub name: &'static str,
     /// What its value is.
     pub kind: Kind,
-    /// The default as text; nothing where a value must be given.
+    /// The default as text; nothing where a value must be given. An empty one is no value at all.
     pub default: Option<&'static str>,
     /// Whether its value must never be shown.
     pub secret: bool,
@@ -111,6 +111,21 @@ impl From<Vec<String>> for Value {
 /// How a field takes a value of its kind.
 trait Field: Sized {
     fn from_value(setting: &'static Setting, value: Value) -> Result<Self>;
+
+    /// What has no default was asked for already.
+    fn from_default(setting: &'static Setting) -> Result<Self> {
+        Self::from_value(setting, Value::Text(setting.default.unwrap_or_default().to_owned()))
+    }
+}
+
+impl Field for Option<String> {
+    fn from_value(setting: &'static Setting, value: Value) -> Result<Self> {
+        String::from_value(setting, value).map(Some)
+    }
+
+    fn from_default(_: &'static Setting) -> Result<Self> {
+        Ok(None)
+    }
 }
 
 fn refuse<T>(setting: &'static Setting, value: &Value, accepted: impl fmt::Display) -> Result<T> {
@@ -208,12 +223,10 @@ macro_rules! settings {
                 check_given(&given)?;
                 $(
                     let entry = row(stringify!($name));
-                    let value = match given.remove(stringify!($name)) {
-                        Some(value) => value,
-                        // What has no default was asked for already.
-                    None => Value::Text(entry.default.unwrap_or_default().to_owned()),
+                    let $name = match given.remove(stringify!($name)) {
+                        Some(value) => <$type as Field>::from_value(entry, value)?,
+                        None => <$type as Field>::from_default(entry)?,
                     };
-                    let $name = <$type as Field>::from_value(entry, value)?;
                 )*
                 let settings = Self { $($name,)* };
                 settings.check()?;
@@ -293,12 +306,18 @@ settings! {
     brokers: Vec<String> = Kind::List, None;
     /// The topic to read.
     topic: String = Kind::Text, None;
-    /// The consumer group. A group reads one topic; its members share the partitions.
-    group_id: String = Kind::Text, None;
+    /// The consumer group. A group reads one topic; its members share the partitions. Without one the consumer reads what it
+    /// assigns to itself, and commits nothing.
+    group_id: Option<String> = Kind::Text, Some("");
     /// The base of this member's id. A random suffix is always added, since the broker's own four digits can collide.
     consumer_id: String = Kind::Text, Some("consumer");
-    /// Where to start on a partition for which the group has committed nothing: `earliest` is the earliest record kept.
-    auto_offset_reset: String = Kind::Choice(&["earliest"]), Some("earliest");
+    /// How to read: `polling` asks for records, `streaming` has the broker send them, on a connection per partition. What
+    /// is promised is the same.
+    mode: String = Kind::Choice(&["polling", "streaming"]), Some("polling");
+    /// Where to start on a partition for which the group has committed nothing, or whose next record is no longer kept:
+    /// `earliest` is the earliest record kept, `latest` what is written from now on (committed at once, so that nothing
+    /// written later is missed), and `error` closes the consumer with an error.
+    auto_offset_reset: String = Kind::Choice(&["earliest", "latest", "error"]), Some("earliest");
     /// What to see: `read_committed` hides open and aborted transactions, `read_uncommitted` shows the raw log.
     read_isolation: String = Kind::Choice(&["read_committed", "read_uncommitted"]), Some("read_committed");
     /// Whether to commit what is proven processed by itself: every interval, and at close.
@@ -310,6 +329,9 @@ settings! {
     /// After how long without a heartbeat the broker expires a member, in milliseconds. The broker owns the real value;
     /// this one only checks that heartbeats come at least three times as often.
     expected_session_timeout_ms: u64 = Kind::Integer { min: 100, max: 3_600_000 }, Some("10000");
+    /// The longest time between two polls, in milliseconds. Where it passes, the member leaves its group, so that others read
+    /// what it doesn't; the next poll raises an error once and joins again. A poll that waits may wait for ever.
+    max_poll_interval_ms: u64 = Kind::Integer { min: 100, max: 604_800_000 }, Some("300000");
     /// The most records that one poll returns.
     max_poll_records: u64 = Kind::Integer { min: 1, max: 1_000_000 }, Some("500");
     /// The most records asked for in one request. Large records are asked for in smaller batches by themselves.
@@ -328,8 +350,19 @@ settings! {
     retry_backoff_ms: u64 = Kind::Integer { min: 1, max: 60_000 }, Some("50");
     /// The longest pause between two tries, in milliseconds.
     retry_backoff_max_ms: u64 = Kind::Integer { min: 1, max: 600_000 }, Some("2000");
+    /// How often to look for leaders that changed, logs that end before the position, and partitions that nobody reads, in
+    /// milliseconds.
+    metadata_refresh_ms: u64 = Kind::Integer { min: 100, max: 3_600_000 }, Some("10000");
     /// For how long every reachable broker must deny the topic before it counts as missing, in milliseconds.
     topic_missing_timeout_ms: u64 = Kind::Integer { min: 0, max: 3_600_000 }, Some("5000");
+}
+
+/// Where to start where nothing says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reset {
+    Earliest,
+    Latest,
+    Error,
 }
 
 impl Settings {
@@ -347,7 +380,9 @@ impl Settings {
             })
         };
         name("topic", Topic::new(&self.topic).map(drop))?;
-        name("group_id", Group::new(&self.group_id).map(drop))?;
+        if let Some(group) = &self.group_id {
+            name("group_id", Group::new(group).map(drop))?;
+        }
         name("consumer_id", Member::new(&self.consumer_id).map(drop))?;
         if self.topic.contains(['*', '?']) {
             return contradiction(format!(
@@ -384,6 +419,22 @@ impl Settings {
     /// The isolation, as the protocol has it.
     pub(crate) fn isolation(&self) -> Isolation {
         if self.read_isolation == "read_uncommitted" { Isolation::ReadUncommitted } else { Isolation::ReadCommitted }
+    }
+
+    pub(crate) fn reset(&self) -> Reset {
+        match self.auto_offset_reset.as_str() {
+            "latest" => Reset::Latest,
+            "error" => Reset::Error,
+            _ => Reset::Earliest,
+        }
+    }
+
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.mode == "streaming"
+    }
+
+    pub(crate) fn max_poll_interval(&self) -> Duration {
+        Duration::from_millis(self.max_poll_interval_ms)
     }
 
     pub(crate) fn bootstrap(&self) -> Vec<Address> {
@@ -430,7 +481,7 @@ mod tests {
     #[test]
     fn every_default_in_the_table_is_accepted_by_its_own_row() {
         for row in SETTINGS {
-            if let Some(default) = row.default {
+            if let Some(default) = row.default.filter(|default| !default.is_empty()) {
                 with(&[(row.name, default.into())]).unwrap_or_else(|error| panic!("{}: {error}", row.name));
             }
             assert!(!row.doc.trim().is_empty() && !row.name.is_empty());
@@ -487,10 +538,18 @@ mod tests {
 
     #[test]
     fn what_must_be_given_is_asked_for() {
-        let error = Settings::from_values([("topic", Value::from("t"))]).unwrap_err();
-        for name in ["brokers", "group_id"] {
+        let error = Settings::from_values([("group_id", Value::from("g"))]).unwrap_err();
+        for name in ["brokers", "topic"] {
             assert!(error.to_string().contains(&format!("{name} (")), "{error}");
         }
-        assert!(!error.to_string().contains("topic ("), "{error}");
+        assert!(!error.to_string().contains("group_id ("), "{error}");
+    }
+
+    #[test]
+    fn a_group_may_be_left_out_but_not_be_empty() {
+        let base = [("brokers", Value::from("h:1")), ("topic", "t".into())];
+        assert_eq!(Settings::from_values(base.clone()).unwrap().group_id, None);
+        let error = Settings::from_values(base.into_iter().chain([("group_id", "".into())])).unwrap_err();
+        assert!(error.to_string().starts_with("group_id="), "{error}");
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 
 use cursus_wire::Topic;
@@ -22,6 +23,29 @@ impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.topic, self.partition)
     }
+}
+
+/// Who a consumer is in its group, under one assignment. A transaction that commits offsets for it has to name this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupMetadata {
+    /// The group.
+    pub group: String,
+    /// The topic that it reads.
+    pub topic: String,
+    /// The member's id, as the broker gave it.
+    pub member: String,
+    /// The group's generation.
+    pub generation: u64,
+}
+
+/// What happened to an assignment, in the order in which it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rebalance {
+    /// These are no longer this consumer's: what was read of them can't be committed any more.
+    Revoked(Vec<TopicPartition>),
+    /// These are this consumer's from now on; perhaps none.
+    Assigned(Vec<TopicPartition>),
 }
 
 /// Partitions as a message names them.
@@ -65,4 +89,54 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Where a partition's log begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogBounds {
+    /// The first offset that is kept.
+    pub begin: u64,
+    /// One past the last offset that a reader of this isolation can come to. Where it is a control record, no position ever
+    /// equals this.
+    pub end: u64,
+}
+
+/// A group, as its coordinator and the leaders of its topic describe it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupDescription {
+    /// The group.
+    pub group: String,
+    /// The topic that it reads.
+    pub topic: String,
+    /// `Stable` with members, `Dead` without.
+    pub state: String,
+    /// Its generation.
+    pub generation: u64,
+    /// Its members.
+    pub members: Vec<GroupMember>,
+    /// Every partition of the topic, those that nobody reads included.
+    pub partitions: BTreeMap<TopicPartition, PartitionDescription>,
+}
+
+/// A member of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupMember {
+    /// Its id, as the broker gave it.
+    pub member: String,
+    /// What it reads; nothing where there are more members than partitions.
+    pub partitions: Vec<TopicPartition>,
+}
+
+/// How far a group is in a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartitionDescription {
+    /// The member that reads it; nothing where nobody does.
+    pub member: Option<String>,
+    /// The committed offset; nothing where none is, and the broker doesn't tell that from 0.
+    pub committed: Option<u64>,
+    /// How many offsets are behind the committed one; nothing where the partition's leader doesn't know the partition.
+    pub lag: Option<u64>,
 }

@@ -215,7 +215,7 @@ async fn exchange(
     }
 }
 
-fn describe(error: &io::Error) -> String {
+pub(super) fn describe(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the broker closed the connection".to_owned(),
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -224,7 +224,7 @@ fn describe(error: &io::Error) -> String {
 }
 
 /// Connects to the first address of the host that answers, and negotiates.
-async fn connect(address: &Address, context: &LinkContext) -> Result<Connection, String> {
+pub(super) async fn connect(address: &Address, context: &LinkContext) -> Result<Connection, String> {
     let deadline = Instant::now() + context.connect_timeout;
     let resolved = timeout_at(deadline, context.network.resolve(&address.host, address.port));
     let addresses = match resolved.await {
@@ -262,8 +262,8 @@ async fn open(address: std::net::SocketAddr, context: &LinkContext) -> Result<Co
 }
 
 /// A socket, and the frames that come out of it.
-struct Connection {
-    socket: Box<dyn Socket>,
+pub(super) struct Connection {
+    pub(super) socket: Box<dyn Socket>,
     /// Read and not looked at yet: small frames come many to a read.
     staged: BytesMut,
     /// A large frame's body, read straight to where it stays, and its length.
@@ -288,8 +288,29 @@ impl Connection {
         Ok(<Negotiate as Request>::Reply::parse(&body).is_ok())
     }
 
+    /// Waits until the next frame has begun, and says how long its body is. Cancelled, it loses nothing.
+    pub(super) async fn next_length(&mut self) -> io::Result<usize> {
+        loop {
+            if let Some((_, length)) = &self.body {
+                return Ok(*length);
+            }
+            if let Some(header) = self.staged.first_chunk::<{ frame::HEADER }>() {
+                return frame::body_length(*header).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+            self.stage().await?;
+        }
+    }
+
+    async fn stage(&mut self) -> io::Result<()> {
+        self.staged.reserve(STAGE);
+        if self.socket.read_buf(&mut self.staged).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
     /// The next frame's body. Cancelled, it loses nothing: what was read stays here.
-    async fn read_frame(&mut self) -> io::Result<Bytes> {
+    pub(super) async fn read_frame(&mut self) -> io::Result<Bytes> {
         loop {
             if let Some((body, length)) = &mut self.body {
                 let missing = *length - body.len();
@@ -314,10 +335,7 @@ impl Connection {
                 self.body = Some((body, length));
                 continue;
             }
-            self.staged.reserve(STAGE);
-            if self.socket.read_buf(&mut self.staged).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            self.stage().await?;
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::address::Address;
 use super::link::{CallError, Link, LinkContext};
+use super::stream::StreamAt;
 use crate::types::TopicPartition;
 
 /// How long one broker may take to answer a question that any broker can answer before the next is asked too.
@@ -110,6 +111,16 @@ impl Links {
         let cancelled = self.cancelled.clone();
         self.tasks.spawn_on(async move { cancelled.run_until_cancelled_owned(drive).await }, &self.runtime);
         link
+    }
+
+    /// Where to open a stream. It has a connection of its own and counts for nothing here.
+    pub(crate) fn stream_at(&self, address: &Address) -> StreamAt {
+        StreamAt { address: address.clone(), context: Arc::clone(&self.context) }
+    }
+
+    /// A link that nobody else uses, for a question whose answer depends on what the connection was asked before.
+    pub(crate) fn fresh(&self, address: &Address) -> Link {
+        self.open(address.clone())
     }
 
     /// The link for a purpose other than reading.

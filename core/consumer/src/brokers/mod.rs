@@ -5,8 +5,10 @@ mod buffers;
 mod coordinator;
 mod link;
 mod links;
+mod stream;
 
 pub(crate) use address::Address;
 pub(crate) use coordinator::{Coordinator, is_passing};
 pub(crate) use link::{CallError, LinkContext};
-pub(crate) use links::{Links, Seat};
+pub(crate) use links::{Links, Purpose, Seat};
+pub(crate) use stream::StreamAt;

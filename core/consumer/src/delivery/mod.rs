@@ -1,5 +1,8 @@
 //! The queue of ready batches with the fences and positions that guard it: the only thing that the engine shares with the
 //! threads that poll. Everything here is one short lock; nothing waits while holding it.
+//!
+//! Here is what the engine and its readers do to it; what applications do is in `taking` (polls and iterators), `claims`
+//! (what may be committed) and `moving` (seek, pause, resume).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,31 +10,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cursus_wire::{RecordBatch, Topic};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Duration, Instant};
 
+mod acks;
+mod claims;
+mod moving;
 mod room;
+mod taking;
 
 pub(crate) use room::Room;
+pub(crate) use taking::{Polling, Step};
 
-use crate::batch::{Batch, Fence, Frame, Record, Slice};
-use crate::error::{Error, ErrorKind, Result};
-use crate::types::{State, TopicPartition, listed};
+use crate::batch::{Fence, Frame, Slice};
+use crate::error::{Error, Result};
+use crate::types::{GroupMetadata, Rebalance, State, TopicPartition, listed};
+use acks::Acks;
 
-/// The fence under which something was done has ended: whoever did it stops.
+/// The fence or the turn under which something was done has ended: whoever did it stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stale;
+
+/// What proves that a record is processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The next poll, or asking an iterator for the next record: auto-commit.
+    Polls,
+    /// Only what the application says: its commits and acknowledgements.
+    Words,
+}
 
 /// The shared queue.
 pub(crate) struct Delivery {
     inner: Mutex<Inner>,
     /// Wakes polls: something is ready, or the state changed.
     ready: Notify,
+    /// Wakes readers whose partition is paused: it no longer is, or they have to go.
+    resumed: Notify,
     /// This consumer's identity: batches carry it, so that another consumer's are recognised.
     pub(crate) identity: u64,
     /// The topic it reads.
     topic: Topic,
     held: Arc<AtomicU64>,
     max_buffered: u64,
-    auto_commit: bool,
 }
 
 struct Inner {
@@ -39,12 +59,21 @@ struct Inner {
     /// The fence given last. It counts up by one per partition installed.
     last_fence: u64,
     local_generation: u64,
+    /// Who this is in its group, under the assignment that is installed.
+    member: Option<Arc<GroupMetadata>>,
     partitions: BTreeMap<TopicPartition, Owned>,
     queue: VecDeque<Slice>,
     /// Partitions whose fence ended and of which no poll has told yet.
     revoked: BTreeSet<TopicPartition>,
+    /// What the next poll raises, once.
+    raised: Option<Error>,
     fatal: Option<Error>,
+    proof: Proof,
     polling: bool,
+    activity: Activity,
+    /// What happened to the assignment, for those who listen; nothing is delivered before they have heard.
+    rebalances: VecDeque<Rebalance>,
+    listening: bool,
     /// What the last poll returned; the next one proves it processed.
     outstanding: BTreeMap<TopicPartition, (Fence, u64)>,
     /// The record that an iterator gave last; asking it for the next one proves this one processed.
@@ -54,6 +83,15 @@ struct Inner {
     /// Readers that wait for room, first come first served.
     waiting: VecDeque<(u64, oneshot::Sender<()>)>,
     counts: Counts,
+}
+
+/// Signs of life of the application, for `max_poll_interval_ms`.
+struct Activity {
+    last: Instant,
+    /// Polls and iterators that wait for records now. While there is one, the interval doesn't run.
+    waiting: u32,
+    /// Handlers that work now. Theirs is the interval then, whatever polls for them.
+    handling: u32,
 }
 
 /// What the delivery itself counts.
@@ -68,6 +106,10 @@ pub(crate) struct Counts {
 #[derive(Debug, Clone)]
 pub(crate) struct Owned {
     pub(crate) fence: Fence,
+    /// Grows whenever reading has to begin anew. What is fetched under an old turn is void.
+    pub(crate) turn: u64,
+    /// Grows whenever the position is moved by other than reading.
+    placed: u64,
     /// The next offset that poll returns.
     pub(crate) position: u64,
     /// The next offset to fetch: behind what is queued.
@@ -76,13 +118,17 @@ pub(crate) struct Owned {
     /// The offset up to which records are proven processed.
     pub(crate) processed: Option<u64>,
     pub(crate) buffered: u64,
+    pub(crate) paused: bool,
+    /// What was fetched of it and is kept back while it is paused.
+    parked: VecDeque<Slice>,
+    acks: Acks,
 }
 
-/// What one step of an iterator found.
-pub(crate) enum Step<T> {
-    Item(T),
-    Wait,
-    End,
+/// Where a partition of a new assignment is read on, and what is committed of it, if anything is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) position: u64,
+    pub(crate) committed: Option<u64>,
 }
 
 impl Delivery {
@@ -92,11 +138,17 @@ impl Delivery {
                 state: State::New,
                 last_fence: 0,
                 local_generation: 0,
+                member: None,
                 partitions: BTreeMap::new(),
                 queue: VecDeque::new(),
                 revoked: BTreeSet::new(),
+                raised: None,
                 fatal: None,
+                proof: if auto_commit { Proof::Polls } else { Proof::Words },
                 polling: false,
+                activity: Activity { last: Instant::now(), waiting: 0, handling: 0 },
+                rebalances: VecDeque::new(),
+                listening: false,
                 outstanding: BTreeMap::new(),
                 handed: None,
                 buffered: 0,
@@ -105,11 +157,11 @@ impl Delivery {
                 counts: Counts::default(),
             }),
             ready: Notify::new(),
+            resumed: Notify::new(),
             identity,
             topic,
             held: Arc::default(),
             max_buffered,
-            auto_commit,
         }
     }
 
@@ -118,172 +170,11 @@ impl Delivery {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // ---- What applications do -------------------------------------------------------------------------------------------
-
     /// A future that ends at the next change. Made before looking, so that no change between the two is missed.
     pub(crate) fn changed(&self) -> std::pin::Pin<Box<tokio::sync::futures::Notified<'_>>> {
         let mut changed = Box::pin(self.ready.notified());
         changed.as_mut().enable();
         changed
-    }
-
-    /// A poll begins: what the one before returned is now processed.
-    pub(crate) fn begin_poll(&self) -> Result<Polling<'_>> {
-        let mut inner = self.lock();
-        inner.usable()?;
-        if self.auto_commit {
-            if inner.polling {
-                return Err(overlapping());
-            }
-            inner.polling = true;
-        }
-        // An iteration that was left behind may have been left for a reason: its last record proves nothing.
-        inner.handed = None;
-        let outstanding = std::mem::take(&mut inner.outstanding);
-        inner.prove(outstanding);
-        Ok(Polling(self))
-    }
-
-    /// Takes what is ready, at most `max` records. Nothing where there is nothing yet.
-    pub(crate) fn take(&self, max: usize) -> Result<Option<Batch>> {
-        self.take_under(self.lock(), max)
-    }
-
-    fn take_under(&self, mut inner: MutexGuard<'_, Inner>, max: usize) -> Result<Option<Batch>> {
-        inner.usable()?;
-        if !inner.revoked.is_empty() {
-            return Err(inner.tell_revoked());
-        }
-        let mut slices = Vec::new();
-        let mut left = max;
-        while let Some(slice) = inner.take_slice(left) {
-            left -= slice.records.len();
-            slices.push(slice);
-        }
-        if slices.is_empty() {
-            return Ok(None);
-        }
-        let batch = Batch::new(self.identity, slices);
-        inner.outstanding = batch.claims();
-        inner.grant_room(self.max_buffered);
-        Ok(Some(batch))
-    }
-
-    /// Takes back what a poll took and nobody saw: the next poll returns it again. What isn't ours any more is dropped.
-    pub(crate) fn give_back(&self, batch: &Batch) {
-        let mut inner = self.lock();
-        for (partition, claim) in batch.claims() {
-            if inner.outstanding.get(&partition) == Some(&claim) {
-                inner.outstanding.remove(&partition);
-            }
-            if inner.handed.as_ref().is_some_and(|handed| (&handed.0, &handed.1) == (&partition, &claim)) {
-                inner.handed = None;
-            }
-        }
-        for slice in batch.slices().iter().rev() {
-            inner.put_slice(slice);
-        }
-        drop(inner);
-        self.ready.notify_waiters();
-    }
-
-    /// The next batch for an iterator over batches: a rebalance is a boundary, not an error.
-    pub(crate) fn next_batch(&self, max: usize) -> Result<Step<Batch>> {
-        let mut inner = self.lock();
-        inner.revoked.clear();
-        match self.take_under(inner, max) {
-            Ok(Some(batch)) => Ok(Step::Item(batch)),
-            Ok(None) => Ok(Step::Wait),
-            Err(error) => step_end(error),
-        }
-    }
-
-    /// The next record for an iterator over records. Asking for it proves the one before. What comes behind it stays in the
-    /// queue: the position is never beyond what was given out.
-    pub(crate) fn next_record(&self) -> Result<Step<Record>> {
-        let mut inner = self.lock();
-        if let Err(error) = inner.usable() {
-            return step_end(error);
-        }
-        if inner.polling {
-            return Err(overlapping());
-        }
-        inner.revoked.clear();
-        let handed = inner.handed.take();
-        inner.prove(handed);
-        let outstanding = std::mem::take(&mut inner.outstanding);
-        inner.prove(outstanding);
-        let Some(slice) = inner.take_slice(1) else { return Ok(Step::Wait) };
-        inner.handed = Some((slice.partition.clone(), (slice.fence, slice.next_offset())));
-        inner.grant_room(self.max_buffered);
-        Ok(Step::Item(Record::new(self.identity, slice)))
-    }
-
-    /// Checks that everything in `claims` may still be committed: that its fences are the current ones.
-    pub(crate) fn check_claims(&self, claims: &BTreeMap<TopicPartition, (Fence, u64)>) -> Result<()> {
-        self.lock().check_claims(claims)
-    }
-
-    /// Bare offsets as claims under the current fences.
-    pub(crate) fn claim_offsets(
-        &self,
-        offsets: &BTreeMap<TopicPartition, u64>,
-    ) -> Result<BTreeMap<TopicPartition, (Fence, u64)>> {
-        let inner = self.lock();
-        inner.usable()?;
-        let mut claims = BTreeMap::new();
-        if let Some(other) = offsets.keys().find(|partition| partition.topic != self.topic) {
-            let message = format!("{other} can't be committed: this consumer reads topic {}", self.topic);
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        }
-        for (partition, offset) in offsets {
-            let Some(owned) = inner.partitions.get(partition) else {
-                let stale = offsets.keys().filter(|p| !inner.partitions.contains_key(*p)).cloned().collect::<Vec<_>>();
-                let message = format!(
-                    "{} can't be committed: not assigned to this consumer now. It owns {}",
-                    listed(&stale),
-                    listed(inner.partitions.keys())
-                );
-                let owned = offsets.keys().filter(|p| inner.partitions.contains_key(*p)).cloned().collect();
-                return Err(Error::rebalancing(message, stale, owned));
-            };
-            if *offset > owned.position {
-                let message =
-                    format!("{partition} can't be committed at {offset}: it was read only up to {}", owned.position);
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
-            }
-            claims.insert(partition.clone(), (owned.fence, *offset));
-        }
-        Ok(claims)
-    }
-
-    /// All that poll has returned, as claims. An error where some of it was revoked and no poll has told yet.
-    pub(crate) fn claim_all(&self) -> Result<BTreeMap<TopicPartition, (Fence, u64)>> {
-        let inner = self.lock();
-        inner.usable()?;
-        // Before the first assignment there is nothing that could have ended.
-        let rebalancing = inner.state == State::Rebalancing && inner.local_generation > 0;
-        if !inner.revoked.is_empty() || rebalancing {
-            let stale: Vec<_> = inner.revoked.iter().cloned().collect();
-            let what = if stale.is_empty() {
-                "a rebalance is under way, and nothing is assigned now".to_owned()
-            } else {
-                format!("a rebalance ended the assignment of {}", listed(&stale))
-            };
-            let message = format!("nothing was committed: {what}. Poll to go on");
-            return Err(Error::rebalancing(message, stale, Vec::new()));
-        }
-        Ok(inner
-            .partitions
-            .iter()
-            .filter(|(_, owned)| owned.committed.unwrap_or(0) < owned.position)
-            .map(|(partition, owned)| (partition.clone(), (owned.fence, owned.position)))
-            .collect())
-    }
-
-    /// Whether a fence is still the partition's current one.
-    pub(crate) fn is_current(&self, partition: &TopicPartition, fence: Fence) -> bool {
-        self.lock().partitions.get(partition).is_some_and(|owned| owned.fence == fence)
     }
 
     pub(crate) fn state(&self) -> State {
@@ -300,6 +191,11 @@ impl Delivery {
 
     pub(crate) fn partition(&self, partition: &TopicPartition) -> Option<Owned> {
         self.lock().partitions.get(partition).cloned()
+    }
+
+    /// Who this is in its group, while it has an assignment.
+    pub(crate) fn member(&self) -> Option<Arc<GroupMetadata>> {
+        self.lock().member.clone()
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -345,13 +241,35 @@ impl Delivery {
     /// Ends every fence: nothing read under them is delivered or committed any more. Returns what was proven processed
     /// beyond what is committed, for the engine to commit under the next generation where the partition is still ours.
     pub(crate) fn end_fences(&self) -> BTreeMap<TopicPartition, u64> {
+        self.end_fences_telling(|inner, ended| inner.revoked.extend(ended.keys().cloned()))
+    }
+
+    /// The same where the application itself has asked for another assignment: there is nothing to tell.
+    pub(crate) fn end_fences_quietly(&self) {
+        self.end_fences_telling(|_, _| ());
+    }
+
+    /// The same where the member has left because nobody polled. The next poll raises this instead of a rebalance.
+    pub(crate) fn expel(&self, error: impl FnOnce(Vec<TopicPartition>) -> Error) {
+        self.end_fences_telling(|inner, ended| {
+            inner.revoked.clear();
+            inner.raised = Some(error(ended.keys().cloned().collect()));
+        });
+    }
+
+    fn end_fences_telling(
+        &self,
+        tell: impl FnOnce(&mut Inner, &BTreeMap<TopicPartition, Owned>),
+    ) -> BTreeMap<TopicPartition, u64> {
         let mut inner = self.lock();
         let ended = std::mem::take(&mut inner.partitions);
         inner.queue.clear();
         inner.buffered = 0;
         inner.outstanding.clear();
         inner.handed = None;
-        inner.revoked.extend(ended.keys().cloned());
+        inner.member = None;
+        tell(&mut inner, &ended);
+        inner.note_revoked(&ended);
         // Under the same lock: nobody may see a running consumer that owns nothing of what it was running with.
         if inner.state == State::Running {
             inner.state = State::Rebalancing;
@@ -359,29 +277,44 @@ impl Delivery {
         inner.grant_room(self.max_buffered);
         drop(inner);
         self.ready.notify_waiters();
-        let carried = ended.into_iter().filter_map(|(partition, owned)| Some((partition, owned.uncommitted()?)));
-        if self.auto_commit { carried.collect() } else { BTreeMap::new() }
+        self.resumed.notify_waiters();
+        ended.into_iter().filter_map(|(partition, owned)| Some((partition, owned.uncommitted()?))).collect()
     }
 
-    /// Installs an assignment: each partition with where to read on and what is committed. Its fences are new.
-    pub(crate) fn install(&self, positions: &BTreeMap<TopicPartition, (u64, Option<u64>)>) {
+    /// Installs an assignment: each partition with where to read on and what is committed. Its fences are new, nothing of it
+    /// is paused.
+    pub(crate) fn install(&self, starts: &BTreeMap<TopicPartition, Start>, member: Option<GroupMetadata>) {
         let mut inner = self.lock();
         if matches!(inner.state, State::Closing | State::Closed) {
             return;
         }
         inner.local_generation += 1;
+        inner.member = member.map(Arc::new);
         inner.partitions.clear();
-        for (partition, (position, committed)) in positions {
+        if inner.local_generation == 1 {
+            // The time in which to poll runs from the first assignment.
+            inner.activity.last = Instant::now();
+        }
+        for (partition, start) in starts {
             inner.last_fence += 1;
             let owned = Owned {
                 fence: Fence(inner.last_fence),
-                position: *position,
-                fetched: *position,
-                committed: *committed,
+                turn: 0,
+                placed: 0,
+                position: start.position,
+                fetched: start.position,
+                committed: start.committed,
                 processed: None,
                 buffered: 0,
+                paused: false,
+                parked: VecDeque::new(),
+                acks: Acks::at(start.position),
             };
             inner.partitions.insert(partition.clone(), owned);
+        }
+        if inner.listening {
+            let assigned = starts.keys().cloned().collect();
+            inner.rebalances.push_back(Rebalance::Assigned(assigned));
         }
         inner.state = State::Running;
         drop(inner);
@@ -399,12 +332,15 @@ impl Delivery {
         inner.waiting.clear();
         drop(inner);
         self.ready.notify_waiters();
+        self.resumed.notify_waiters();
     }
 
     /// Forgets everything that belonged to the assignment, once nothing runs any more.
     pub(crate) fn clear(&self) {
         let mut inner = self.lock();
-        inner.partitions.clear();
+        let ended = std::mem::take(&mut inner.partitions);
+        inner.note_revoked(&ended);
+        inner.member = None;
         inner.outstanding.clear();
         inner.handed = None;
     }
@@ -422,17 +358,29 @@ impl Delivery {
     pub(crate) fn set_committed(&self, partition: &TopicPartition, fence: Fence, offset: u64) {
         if let Some(owned) = self.lock().partitions.get_mut(partition).filter(|owned| owned.fence == fence) {
             owned.committed = Some(owned.committed.map_or(offset, |known| known.max(offset)));
+            owned.acks.advance(offset);
         }
     }
 
-    /// The reset policy moves a partition whose position is below what the broker keeps.
+    /// The reset policy moves a partition whose position the broker can't serve.
     pub(crate) fn reset_position(&self, partition: &TopicPartition, fence: Fence, offset: u64) {
-        if let Some(owned) = self.lock().partitions.get_mut(partition).filter(|owned| owned.fence == fence) {
-            owned.fetched = owned.fetched.max(offset);
-            if owned.buffered == 0 {
-                owned.position = owned.position.max(offset);
-            }
+        let mut inner = self.lock();
+        let Some(owned) = inner.partitions.get_mut(partition).filter(|owned| owned.fence == fence) else { return };
+        if offset >= owned.fetched && owned.buffered > 0 {
+            // What was fetched before is good, and comes first.
+            owned.fetched = offset;
+        } else {
+            inner.place(partition, offset);
         }
+        inner.grant_room(self.max_buffered);
+    }
+
+    /// For how long the application has given no sign of life; nothing while somebody waits for records.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        let inner = self.lock();
+        let activity = &inner.activity;
+        let attended = activity.waiting > 0 && activity.handling == 0;
+        (inner.state == State::Running && !attended).then(|| activity.last.elapsed())
     }
 
     // ---- What partition readers do --------------------------------------------------------------------------------------
@@ -443,13 +391,14 @@ impl Delivery {
         &self,
         partition: &TopicPartition,
         fence: Fence,
+        turn: u64,
         batch: RecordBatch,
         room: Room,
     ) -> Result<u64, Stale> {
         let mut inner = self.lock();
         // The reservation becomes the real size under the same lock.
         inner.reserved -= room.disarm();
-        let result = inner.push(partition, fence, batch, &self.held);
+        let result = inner.push(partition, fence, turn, batch, &self.held);
         inner.grant_room(self.max_buffered);
         drop(inner);
         if matches!(result, Ok((_, true))) {
@@ -457,17 +406,6 @@ impl Delivery {
         }
         result.map(|(next, _)| next)
     }
-}
-
-fn overlapping() -> Error {
-    let message = "another poll of this consumer is in progress: with enable_auto_commit each poll says that the records \
-                   before it are processed, so polls can't overlap. Poll from one thread, or set enable_auto_commit to false";
-    Error::new(ErrorKind::InvalidState, message)
-}
-
-/// Iteration ends without an error where the consumer was closed, and with it where it failed.
-fn step_end<T>(error: Error) -> Result<Step<T>> {
-    if error.kind() == ErrorKind::Closed { Ok(Step::End) } else { Err(error) }
 }
 
 impl Owned {
@@ -485,6 +423,12 @@ impl Inner {
         if matches!(self.state, State::Closing | State::Closed) { Err(Error::closed()) } else { Ok(()) }
     }
 
+    fn note_revoked(&mut self, ended: &BTreeMap<TopicPartition, Owned>) {
+        if self.listening && !ended.is_empty() {
+            self.rebalances.push_back(Rebalance::Revoked(ended.keys().cloned().collect()));
+        }
+    }
+
     fn tell_revoked(&mut self) -> Error {
         let stale: Vec<_> = std::mem::take(&mut self.revoked).into_iter().collect();
         let message = format!(
@@ -492,33 +436,6 @@ impl Inner {
             listed(&stale)
         );
         Error::rebalancing(message, stale, self.partitions.keys().cloned().collect())
-    }
-
-    fn prove(&mut self, claims: impl IntoIterator<Item = (TopicPartition, (Fence, u64))>) {
-        for (partition, (fence, next)) in claims {
-            if let Some(owned) = self.partitions.get_mut(&partition).filter(|owned| owned.fence == fence) {
-                owned.processed = Some(owned.processed.map_or(next, |known| known.max(next)));
-            }
-        }
-    }
-
-    fn check_claims(&self, claims: &BTreeMap<TopicPartition, (Fence, u64)>) -> Result<()> {
-        let current = |partition: &TopicPartition, fence| {
-            self.partitions.get(partition).is_some_and(|owned| owned.fence == fence)
-        };
-        let (mut stale, mut owned) = (Vec::new(), Vec::new());
-        for (partition, (fence, _)) in claims {
-            if current(partition, *fence) { owned.push(partition.clone()) } else { stale.push(partition.clone()) }
-        }
-        if stale.is_empty() {
-            return Ok(());
-        }
-        let message = format!(
-            "nothing was committed: a rebalance ended the assignment of {} since these records were read. Still owned of them: {}",
-            listed(&stale),
-            listed(&owned)
-        );
-        Err(Error::rebalancing(message, stale, owned))
     }
 
     /// The first records of the queue, at most `max`, all of one frame.
@@ -540,34 +457,46 @@ impl Inner {
         if let Some(owned) = self.partitions.get_mut(&slice.partition) {
             owned.buffered -= bytes;
             owned.position = slice.next_offset();
+            if self.proof == Proof::Words {
+                let batch = &slice.frame.batch;
+                let (first, last) = (batch.offset(slice.records.start), slice.next_offset() - 1);
+                let whole = last - first + 1 == count as u64;
+                let inside = if whole { 0..0 } else { slice.records.clone() };
+                owned.acks.deliver(first, last, inside.map(|i| batch.offset(i)));
+            }
         }
         Some(slice)
     }
 
     /// The opposite, unless the slice isn't ours any more.
     fn put_slice(&mut self, slice: &Slice) {
-        let owned = self.partitions.get_mut(&slice.partition).filter(|owned| owned.fence == slice.fence);
-        let Some(owned) = owned else { return };
+        let owned = self.partitions.get_mut(&slice.partition);
+        let Some(owned) = owned.filter(|owned| (owned.fence, owned.placed) == (slice.fence, slice.placed)) else {
+            return;
+        };
         let bytes = share(slice);
         // Where another thread has taken what lies behind, the position falls all the same: nothing may be skipped.
         owned.position = slice.frame.batch.offset(slice.records.start);
         owned.buffered += bytes;
         self.buffered += bytes;
         self.counts.records -= slice.records.len() as u64;
-        self.queue.push_front(slice.clone());
+        let queue = if owned.paused { &mut owned.parked } else { &mut self.queue };
+        queue.push_front(slice.clone());
     }
 
     fn push(
         &mut self,
         partition: &TopicPartition,
         fence: Fence,
+        turn: u64,
         batch: RecordBatch,
         held: &Arc<AtomicU64>,
     ) -> Result<(u64, bool), Stale> {
         if matches!(self.state, State::Closing | State::Closed) {
             return Err(Stale);
         }
-        let owned = self.partitions.get_mut(partition).filter(|owned| owned.fence == fence).ok_or(Stale)?;
+        let owned = self.partitions.get_mut(partition);
+        let owned = owned.filter(|owned| (owned.fence, owned.turn) == (fence, turn)).ok_or(Stale)?;
         let first = batch.position_of(owned.fetched);
         let records = first..batch.len();
         self.counts.dropped += first as u64;
@@ -581,14 +510,20 @@ impl Inner {
         let slice = Slice {
             partition: partition.clone(),
             fence,
+            placed: owned.placed,
             frame: Arc::new(Frame::new(batch, Arc::clone(held))),
             records,
         };
         let bytes = share(&slice);
         owned.buffered += bytes;
         self.buffered += bytes;
-        self.queue.push_back(slice);
-        Ok((next, true))
+        let ready = !owned.paused;
+        if ready {
+            self.queue.push_back(slice);
+        } else {
+            owned.parked.push_back(slice);
+        }
+        Ok((next, ready))
     }
 }
 
@@ -597,15 +532,6 @@ fn share(slice: &Slice) -> u64 {
     let (bytes, all) = (slice.frame.bytes(), slice.frame.batch.len() as u64);
     let behind = |index: usize| bytes * (all - index as u64) / all;
     behind(slice.records.start) - behind(slice.records.end)
-}
-
-/// A poll in progress.
-pub(crate) struct Polling<'a>(&'a Delivery);
-
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        self.0.lock().polling = false;
-    }
 }
 
 #[cfg(test)]

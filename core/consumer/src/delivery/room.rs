@@ -4,31 +4,49 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Delivery, Inner};
+use super::{Delivery, Inner, Stale};
+use crate::batch::Fence;
+use crate::types::TopicPartition;
 
 impl Delivery {
-    /// Waits for room for a reply of about this many bytes. Readers are served in the order in which they came.
-    pub(crate) async fn reserve(self: &Arc<Self>, estimate: u64) -> Room {
+    /// Waits for room for a reply of about this many bytes, and for as long as the partition is paused. Readers are served in
+    /// the order in which they came.
+    pub(crate) async fn reserve(
+        self: &Arc<Self>,
+        partition: &TopicPartition,
+        fence: Fence,
+        turn: u64,
+        estimate: u64,
+    ) -> Result<Room, Stale> {
         let estimate = estimate.min(self.max_buffered);
-        let waiting = {
-            let mut inner = self.lock();
-            if inner.waiting.is_empty() && inner.fits(estimate, self.max_buffered) {
-                inner.reserved += estimate;
-                None
-            } else {
-                let (granted, waiting) = oneshot::channel();
-                inner.waiting.push_back((estimate, granted));
-                Some(waiting)
+        let waiting = loop {
+            let mut resumed = Box::pin(self.resumed.notified());
+            resumed.as_mut().enable();
+            {
+                let mut inner = self.lock();
+                let owned = inner.partitions.get(partition);
+                let owned = owned.filter(|owned| (owned.fence, owned.turn) == (fence, turn)).ok_or(Stale)?;
+                if !owned.paused {
+                    if inner.waiting.is_empty() && inner.fits(estimate, self.max_buffered) {
+                        inner.reserved += estimate;
+                        break None;
+                    }
+                    let (granted, waiting) = oneshot::channel();
+                    inner.waiting.push_back((estimate, granted));
+                    inner.grant_room(self.max_buffered);
+                    break Some(waiting);
+                }
             }
+            resumed.await;
         };
         if let Some(waiting) = waiting {
             let queued = WaitingRoom { delivery: self, estimate, waiting };
             if queued.granted().await.is_err() {
                 // The queue was sealed: the reader is about to be cancelled, and what it pushes is refused.
-                return Room { delivery: Arc::clone(self), reserved: 0 };
+                return Err(Stale);
             }
         }
-        Room { delivery: Arc::clone(self), reserved: estimate }
+        Ok(Room { delivery: Arc::clone(self), reserved: estimate })
     }
 }
 
@@ -42,6 +60,9 @@ impl Inner {
     pub(super) fn grant_room(&mut self, max: u64) {
         while let Some((estimate, _)) = self.waiting.front() {
             let estimate = *estimate;
+            if !self.fits(estimate, max) {
+                self.drop_parked();
+            }
             if !self.fits(estimate, max) {
                 break;
             }

@@ -4,7 +4,9 @@ use futures_util::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
+use crate::batch::Batch;
 use crate::batch::tests::frame;
+use crate::error::ErrorKind;
 use cursus_wire::Topic;
 
 fn tp(partition: u32) -> TopicPartition {
@@ -16,7 +18,9 @@ fn delivery(max_buffered: u64, auto_commit: bool) -> Arc<Delivery> {
 }
 
 fn install(delivery: &Delivery, partitions: &[(u32, u64)]) {
-    delivery.install(&partitions.iter().map(|(partition, position)| (tp(*partition), (*position, None))).collect());
+    let start = |position| Start { position, committed: None };
+    delivery
+        .install(&partitions.iter().map(|(partition, position)| (tp(*partition), start(*position))).collect(), None);
 }
 
 fn fence(delivery: &Delivery, partition: u32) -> Fence {
@@ -24,8 +28,9 @@ fn fence(delivery: &Delivery, partition: u32) -> Fence {
 }
 
 fn push(delivery: &Arc<Delivery>, partition: u32, fence: Fence, offsets: std::ops::Range<u64>) -> Result<u64, Stale> {
-    let room = delivery.reserve(1).now_or_never().expect("there is room");
-    delivery.push(&tp(partition), fence, frame("t", partition, offsets), room)
+    let turn = delivery.partition(&tp(partition)).map_or(0, |owned| owned.turn);
+    let room = delivery.reserve(&tp(partition), fence, turn, 1).now_or_never().expect("there is room")?;
+    delivery.push(&tp(partition), fence, turn, frame("t", partition, offsets), room)
 }
 
 fn offsets(batch: &Batch) -> Vec<(u32, u64)> {
@@ -166,10 +171,13 @@ fn closed_is_never_left() {
 #[test]
 fn room_is_given_in_order_and_one_frame_may_always_exceed_it() {
     let delivery = delivery(100, false);
-    let first = delivery.reserve(u64::MAX).now_or_never().expect("an empty buffer takes anything");
-    let mut second = Box::pin(delivery.reserve(60));
-    let mut third = Box::pin(delivery.reserve(30));
-    let mut fourth = Box::pin(delivery.reserve(30));
+    install(&delivery, &[(0, 0)]);
+    let (partition, fence) = (tp(0), fence(&delivery, 0));
+    let reserve = |bytes| delivery.reserve(&partition, fence, 0, bytes);
+    let first = reserve(u64::MAX).now_or_never().expect("an empty buffer takes anything");
+    let mut second = Box::pin(reserve(60));
+    let mut third = Box::pin(reserve(30));
+    let mut fourth = Box::pin(reserve(30));
     assert!((&mut second).now_or_never().is_none());
     assert!((&mut third).now_or_never().is_none());
     assert!((&mut fourth).now_or_never().is_none());
@@ -220,6 +228,136 @@ fn under_threads_no_record_of_an_ended_fence_comes_out_and_none_of_a_live_one_is
         });
         assert_eq!((delivery.buffered(), delivery.lock().reserved), (0, 0));
     }
+}
+
+#[test]
+fn a_seek_drops_what_was_fetched_and_what_was_proven_beyond_it() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0), (1, 0)]);
+    let (fence, other) = (fence(&delivery, 0), fence(&delivery, 1));
+    push(&delivery, 0, fence, 0..10).unwrap();
+    push(&delivery, 1, other, 0..2).unwrap();
+    delivery.begin_poll().unwrap();
+    let batch = delivery.take(5).unwrap().unwrap();
+    let old_turn = delivery.partition(&tp(0)).unwrap().turn;
+    let room = delivery.reserve(&tp(0), fence, old_turn, 1).now_or_never().unwrap().unwrap();
+    delivery.seek(&tp(0), 2).unwrap();
+    let late = delivery.push(&tp(0), fence, old_turn, frame("t", 0, 10..12), room);
+    assert_eq!(late, Err(Stale), "what was on its way belongs to the place before");
+    delivery.begin_poll().unwrap();
+    assert!(delivery.uncommitted().is_empty(), "the poll after a seek back proves nothing of that partition");
+    delivery.give_back(&batch);
+    assert_eq!(delivery.partition(&tp(0)).unwrap().position, 2, "what is given back late doesn't undo the seek");
+    assert_eq!(offsets(&delivery.take(100).unwrap().unwrap()), [(1, 0), (1, 1)], "the others are untouched");
+    push(&delivery, 0, fence, 0..4).unwrap();
+    assert_eq!(offsets(&delivery.take(100).unwrap().unwrap()), [(0, 2), (0, 3)]);
+    assert!(delivery.check_claims(&batch.claims()).is_ok(), "ownership is unchanged");
+    assert_eq!(delivery.seek(&tp(7), 0).unwrap_err().kind(), ErrorKind::InvalidState);
+    delivery.end_fences();
+    assert_eq!(delivery.seek(&tp(0), 0).unwrap_err().kind(), ErrorKind::Rebalancing);
+}
+
+#[test]
+fn a_forward_seek_keeps_what_was_proven_before_it() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    delivery.begin_poll().unwrap();
+    delivery.take(5).unwrap().unwrap();
+    delivery.begin_poll().unwrap();
+    delivery.seek(&tp(0), 50).unwrap();
+    assert_eq!(delivery.uncommitted()[&tp(0)].1, 5);
+    assert_eq!(delivery.partition(&tp(0)).unwrap().position, 50);
+}
+
+#[test]
+fn what_is_paused_is_kept_back_in_order_and_comes_with_the_rest() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0), (1, 0)]);
+    let (zero, one) = (fence(&delivery, 0), fence(&delivery, 1));
+    push(&delivery, 0, zero, 0..3).unwrap();
+    push(&delivery, 1, one, 0..2).unwrap();
+    assert_eq!(offsets(&delivery.take(1).unwrap().unwrap()), [(0, 0)]);
+    let asked = delivery.reserve(&tp(0), zero, 0, 1).now_or_never().unwrap().unwrap();
+    delivery.pause(&[tp(0)]).unwrap();
+    delivery.pause(&[tp(0)]).unwrap();
+    assert_eq!(delivery.paused(), [tp(0)]);
+    delivery.push(&tp(0), zero, 0, frame("t", 0, 3..5), asked).unwrap();
+    assert_eq!(offsets(&delivery.take(100).unwrap().unwrap()), [(1, 0), (1, 1)]);
+    assert!(delivery.take(100).unwrap().is_none());
+    let partition = tp(0);
+    let mut reader = Box::pin(delivery.reserve(&partition, zero, 0, 1));
+    assert!((&mut reader).now_or_never().is_none(), "nothing new is asked for");
+    assert_eq!(delivery.pause(&[tp(1), tp(9)]).unwrap_err().kind(), ErrorKind::InvalidState);
+    assert_eq!(delivery.paused(), [tp(0)], "all of them or none");
+    delivery.resume(&[tp(0)]).unwrap();
+    assert!((&mut reader).now_or_never().is_some());
+    assert_eq!(offsets(&delivery.take(100).unwrap().unwrap()), [(0, 1), (0, 2), (0, 3), (0, 4)]);
+    delivery.pause(&[tp(0)]).unwrap();
+    delivery.end_fences();
+    install(&delivery, &[(0, 5)]);
+    assert!(delivery.paused().is_empty(), "an assignment begins with nothing paused");
+}
+
+#[test]
+fn what_is_paused_makes_room_where_others_need_it_and_is_fetched_again() {
+    let size = frame("t", 0, 0..10).frame().len() as u64;
+    let delivery = delivery(size + 10, false);
+    install(&delivery, &[(0, 0), (1, 0)]);
+    let zero = fence(&delivery, 0);
+    push(&delivery, 0, zero, 0..10).unwrap();
+    let batch = delivery.take(1).unwrap().unwrap();
+    delivery.pause(&[tp(0)]).unwrap();
+    let (partition, paused) = (tp(1), tp(0));
+    let mut other = Box::pin(delivery.reserve(&partition, fence(&delivery, 1), 0, size));
+    assert!((&mut other).now_or_never().is_some(), "a paused partition starves nobody");
+    let owned = delivery.partition(&tp(0)).unwrap();
+    assert_eq!((owned.position, owned.fetched, owned.buffered), (1, 1, 0));
+    assert_eq!(delivery.reserve(&paused, zero, 0, 1).now_or_never().unwrap().err(), Some(Stale));
+    delivery.give_back(&batch);
+    delivery.resume(&[tp(0)]).unwrap();
+    push(&delivery, 0, zero, 0..10).unwrap();
+    let all: Vec<_> = (0..10).map(|offset| (0, offset)).collect();
+    assert_eq!(offsets(&delivery.take(100).unwrap().unwrap()), all, "none lost, none twice");
+}
+
+#[test]
+fn acknowledged_records_are_proven_up_to_the_first_that_is_not() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 3)]);
+    let fence = fence(&delivery, 0);
+    push(&delivery, 0, fence, 3..6).unwrap();
+    push(&delivery, 0, fence, 8..10).unwrap();
+    let batch = delivery.take(100).unwrap().unwrap();
+    let proven = || delivery.partition(&tp(0)).unwrap().processed;
+    for (index, expected) in [(1, None), (0, Some(5)), (4, Some(5)), (2, Some(8)), (3, Some(10))] {
+        delivery.acknowledge(&batch.get(index).unwrap()).unwrap();
+        assert_eq!(proven(), expected, "after record {index}");
+    }
+    delivery.end_fences();
+    let error = delivery.acknowledge(&batch.get(0).unwrap()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Rebalancing);
+}
+
+#[test]
+fn who_listens_hears_of_a_rebalance_before_its_records_and_its_error() {
+    let delivery = delivery(1 << 20, false);
+    delivery.listen();
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..1).unwrap();
+    assert!(delivery.take(10).unwrap().is_none(), "nobody has heard of the assignment yet");
+    assert_eq!(delivery.next_rebalance(), Some(Rebalance::Assigned(vec![tp(0)])));
+    assert!(delivery.take(10).unwrap().is_some());
+    delivery.end_fences();
+    install(&delivery, &[(1, 0)]);
+    assert!(delivery.take(10).unwrap().is_none());
+    assert_eq!(delivery.next_rebalance(), Some(Rebalance::Revoked(vec![tp(0)])));
+    assert_eq!(delivery.next_rebalance(), Some(Rebalance::Assigned(vec![tp(1)])));
+    assert_eq!(delivery.take(10).unwrap_err().kind(), ErrorKind::Rebalancing);
+    delivery.seal();
+    delivery.clear();
+    assert_eq!(delivery.next_rebalance(), Some(Rebalance::Revoked(vec![tp(1)])), "close revokes, too");
+    assert_eq!(delivery.next_rebalance(), None);
 }
 
 proptest! {
@@ -297,7 +435,7 @@ fn what_is_given_back_is_taken_again_and_was_never_returned() {
     assert_eq!(offsets(&again), offsets(&batch));
     delivery.give_back(&again);
     delivery.end_fences();
-    delivery.install(&BTreeMap::from([(tp(0), (0, None))]));
+    install(&delivery, &[(0, 0)]);
     delivery.give_back(&again);
     assert_eq!(delivery.buffered(), 0, "its assignment has ended");
 }

@@ -45,9 +45,7 @@ impl Engine {
         self.closing = Some(Closing { flush_until, deadline, leaving: false });
         for session in &mut self.sessions {
             drop(session.stop_reading());
-            if self.common.shared.settings.enable_auto_commit {
-                session.auto_commit();
-            }
+            session.auto_commit();
         }
     }
 
@@ -131,7 +129,7 @@ impl Session {
 
     /// The membership ends here without the coordinator having said so.
     pub(super) fn note_not_left(&self) {
-        if let Some((member, _)) = self.machine.identity() {
+        if let Some((member, _)) = self.machine.identity().filter(|_| !self.machine.is_alone()) {
             let why = self.common.shared.health.facts().troubles.get(&Part::Coordinator).map(|t| t.why.clone());
             let why = why.unwrap_or_else(|| "no answer in time".to_owned());
             let note = format!("leaving group {}: {why}; it keeps member {member} until that expires", self.group);
@@ -140,7 +138,8 @@ impl Session {
     }
 
     fn leave_unawaited(&mut self) {
-        let request = self.machine.identity().map(|(member, generation)| cursus_wire::command::LeaveGroup {
+        let member = self.machine.identity().filter(|_| !self.machine.is_alone());
+        let request = member.map(|(member, generation)| cursus_wire::command::LeaveGroup {
             topic: self.topic.clone(),
             group: self.group.clone(),
             member: member.clone(),

@@ -8,10 +8,16 @@ mod closing;
 mod commits;
 mod committing;
 mod leaders;
-mod offsets;
+mod logs;
+mod polling;
+mod questions;
 mod reader;
 mod reading;
 mod session;
+mod sizing;
+mod starts;
+mod streaming;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +33,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::batch::Fence;
-use crate::brokers::Links;
-use crate::brokers::{Address, CallError, LinkContext};
+use crate::brokers::{CallError, LinkContext, Links};
 use crate::error::{Error, Result};
 use crate::membership::Event;
 use crate::shared::Shared;
 use crate::types::{State, TopicPartition};
-use reader::{End, Sizing};
-
 use closing::Closing;
+use logs::Leadership;
+use reader::End;
 use session::Session;
+use sizing::Sizing;
+use starts::{Starts, Unplaced};
+use watch::Seen;
+
+pub(crate) use questions::{Answer, Position, Question};
 
 /// What the application's handles say to the engine.
 pub(crate) enum Message {
@@ -48,8 +58,14 @@ pub(crate) enum Message {
         deadline: Option<Instant>,
         answer: oneshot::Sender<Result<()>>,
     },
-    /// Look up what is committed for a partition.
-    Committed { partition: TopicPartition, answer: oneshot::Sender<Result<Option<u64>>> },
+    /// Find something out.
+    Ask(Question),
+    /// Read these partitions without a group, from an offset where one is given.
+    Assign(BTreeMap<TopicPartition, Option<u64>>),
+    /// A partition's position was moved: read it from there.
+    Moved { partition: TopicPartition, fence: Fence },
+    /// Somebody polls again, after the membership ended because nobody did.
+    Rejoin,
     /// Flush, leave, end, by this time.
     Close { deadline: Instant },
 }
@@ -61,11 +77,17 @@ pub(crate) enum Outcome {
     /// A heartbeat's.
     Heartbeat { generation: u64, result: Result<reply::Heartbeat, CallError> },
     /// Where to read on, for an assignment that is about to be installed.
-    Prepared { ticket: u64, result: Result<offsets::Positions, CallError> },
+    Prepared { ticket: u64, result: Result<Starts, Unplaced> },
+    /// Where to go on with a position that the leader can't serve.
+    Replaced { partition: TopicPartition, fence: Fence, turn: u64, result: Result<u64, Unplaced> },
+    /// What is committed for a partition whose stream was lost, if anybody said so.
+    Recommitted { partition: TopicPartition, fence: Fence, committed: Option<u64> },
+    /// What a look around has shown.
+    Watched(Option<Seen>),
     /// What is committed, looked up anew under an assignment that goes on.
     Refreshed(BTreeMap<TopicPartition, (Fence, u64)>),
     /// The leaders of the topic, asked for by the membership (then with its ticket) or for readers.
-    Leaders { ticket: Option<u64>, result: Result<(reply::Metadata, Address), CallError> },
+    Leaders { ticket: Option<u64>, result: Result<Leadership, CallError> },
     /// Old readers have ended.
     Stopped,
     /// It is time for a reader that had to wait.
@@ -86,6 +108,7 @@ pub(crate) struct ReaderEnd {
     session: usize,
     partition: TopicPartition,
     fence: Fence,
+    run: u64,
     end: End,
     sizing: Sizing,
 }
@@ -153,7 +176,8 @@ impl Engine {
         };
         let mut heartbeats = every(settings.heartbeat_interval_ms);
         let mut auto_commits = every(settings.auto_commit_interval_ms);
-        let auto_commit = settings.enable_auto_commit;
+        let mut looks = every(settings.metadata_refresh_ms);
+        let mut activity = every((settings.max_poll_interval_ms / 10).clamp(10, 1000));
         let mut held = true;
         loop {
             self.collect_operations();
@@ -171,7 +195,9 @@ impl Engine {
                 Some((session, outcome)) = self.operations.next() => self.sessions[session].on_outcome(outcome),
                 Some(end) = self.ends.recv() => self.sessions[end.session].on_reader_end(end),
                 _ = heartbeats.tick() => self.sessions.iter_mut().for_each(Session::heartbeat),
-                _ = auto_commits.tick(), if auto_commit => self.sessions.iter_mut().for_each(Session::auto_commit),
+                _ = auto_commits.tick() => self.sessions.iter_mut().for_each(Session::auto_commit),
+                _ = looks.tick() => self.sessions.iter_mut().for_each(Session::watch),
+                _ = activity.tick() => self.sessions.iter_mut().for_each(Session::check_activity),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => self.on_deadline(),
             }
             self.check_failed();
@@ -197,11 +223,21 @@ impl Engine {
                     _ => drop(answer.send(Err(Error::closed()))),
                 }
             }
-            Message::Committed { partition, answer } => match self.sessions.first_mut() {
-                Some(session) if self.closing.is_none() => session.look_up_committed(partition, answer),
-                _ => drop(answer.send(Err(Error::closed()))),
+            Message::Ask(question) => match self.sessions.first_mut() {
+                Some(session) if self.closing.is_none() => session.ask_for_application(question),
+                _ => question.refuse(Error::closed()),
             },
+            Message::Assign(partitions) => self.tell(|session| session.assign(partitions.clone())),
+            Message::Moved { partition, fence } => self.tell(|session| session.read_anew(&partition, fence)),
+            Message::Rejoin => self.tell(|session| session.feed(Event::Rejoin)),
             Message::Close { deadline } => self.close(deadline),
+        }
+    }
+
+    /// Something for the sessions, unless they are about to end.
+    fn tell(&mut self, what: impl Fn(&mut Session)) {
+        if self.closing.is_none() {
+            self.sessions.iter_mut().for_each(what);
         }
     }
 

@@ -1,25 +1,25 @@
-//! Reading one partition from its leader: ask, push, ask again. A reader belongs to one fence, one leader and one
-//! connection; whatever goes wrong ends it, and the engine decides where to go on.
+//! Reading one partition from its leader. A reader belongs to one fence, one turn, one leader and one connection; whatever
+//! goes wrong ends it, and the engine decides where to go on.
+//!
+//! It either polls (`polling`) or has the broker stream (`streaming`); what it does with what comes is the same.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use cursus_wire::command::Isolation;
+use cursus_wire::reply::StreamClose;
+use cursus_wire::{BrokerError, Group, Member, RecordBatch, Topic};
 
-use cursus_wire::command::{Consume, Isolation};
-use cursus_wire::{BrokerError, Group, MAX_BODY, Meaning, Member, RecordBatch};
-
+use super::sizing::Sizing;
 use crate::batch::Fence;
-use crate::brokers::CallError;
-use crate::brokers::Seat;
-use crate::delivery::Delivery;
+use crate::brokers::{Seat, StreamAt};
+use crate::delivery::{Delivery, Room, Stale};
 use crate::types::TopicPartition;
 
 /// Why a reader ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Its fence did.
+    /// Its fence or its turn did.
     Stale,
     /// The connection is no longer for it, and nothing is wrong: go on from another.
     Moved,
@@ -29,14 +29,24 @@ pub(crate) enum End {
     Refused(BrokerError),
     /// The reply would have been over the frame limit.
     TooLarge { records: u32, reason: String },
+    /// The broker ended the stream, and said why.
+    Closed { close: StreamClose, records: u32 },
+}
+
+/// Where a reader gets records from.
+pub(crate) enum Source {
+    /// By requests, on a connection that others may share.
+    Polling(Seat),
+    /// By a stream, on a connection of its own.
+    Streaming(StreamAt),
 }
 
 /// Everything a reader needs.
 pub(crate) struct Reader {
     pub(crate) delivery: Arc<Delivery>,
-    pub(crate) seat: Seat,
     pub(crate) partition: TopicPartition,
     pub(crate) fence: Fence,
+    pub(crate) turn: u64,
     pub(crate) position: u64,
     /// The group to name: the real one only where its committed offset is exactly the position.
     pub(crate) group: Group,
@@ -45,179 +55,46 @@ pub(crate) struct Reader {
     pub(crate) isolation: Isolation,
     pub(crate) wait: Duration,
     pub(crate) sizing: Sizing,
+    /// Whether to end as [`End::Moved`] once something was read.
+    pub(crate) once: bool,
     /// Called when the first reply has come.
-    pub(crate) on_answer: Box<dyn FnOnce() + Send>,
+    pub(crate) on_answer: Option<Box<dyn FnOnce() + Send>>,
 }
-
-/// The first pause of a reader that shares its connection and found nothing.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Reader {
     /// Reads until something ends it. Returns what it learned about sizes, for the next reader.
-    pub(crate) async fn run(mut self) -> (End, Sizing) {
-        let end = self.read().await;
+    pub(crate) async fn run(mut self, source: Source) -> (End, Sizing) {
+        let end = match source {
+            Source::Polling(seat) => self.poll(&seat).await,
+            Source::Streaming(at) => self.stream(&at).await,
+        };
         (end, self.sizing)
     }
 
-    async fn read(&mut self) -> End {
-        let mut pause = FIRST_PAUSE;
-        let mut on_answer = Some(std::mem::replace(&mut self.on_answer, Box::new(|| {})));
-        loop {
-            self.sizing.heed_topic();
-            let room = self.delivery.reserve(self.sizing.estimate()).await;
-            // A link that has to make way, or that the broker closed while the buffer was full, is no fault.
-            if self.seat.is_retired() || self.seat.link.is_dead() {
-                return End::Moved;
-            }
-            let records = self.sizing.records();
-            let wait = if self.seat.is_alone() { self.wait } else { Duration::ZERO };
-            let request = Consume {
-                topic: self.partition.topic.clone(),
-                partition: self.partition.partition,
-                offset: self.position,
-                member: self.member.clone(),
-                group: Some(self.group.clone()),
-                generation: Some(self.generation),
-                isolation: Some(self.isolation),
-                batch: Some(records),
-                wait_ms: (!wait.is_zero()).then_some(wait.as_millis() as u64),
-            };
-            let asked = Instant::now();
-            let batch = match self.seat.link.call(&request, wait).await {
-                Ok(reply) => reply.0,
-                Err(CallError::Refused(error)) => {
-                    return match error.meaning() {
-                        Meaning::ReplyTooLarge => {
-                            self.sizing.too_large(records);
-                            End::TooLarge { records, reason: error.to_string() }
-                        }
-                        _ => End::Refused(error),
-                    };
-                }
-                Err(CallError::Lost(why) | CallError::Corrupt(why)) => {
-                    self.sizing.lost();
-                    return End::Lost(why);
-                }
-            };
-            if batch.topic() != self.partition.topic.as_str() || batch.partition() != self.partition.partition {
-                let (topic, partition) = (batch.topic(), batch.partition());
-                self.seat.link.condemn();
-                return End::Lost(format!(
-                    "{}: asked for {}, got records of {topic:?}-{partition}",
-                    self.seat.link.address(),
-                    self.partition
-                ));
-            }
-            if let Some(on_answer) = on_answer.take() {
-                on_answer();
-            }
-            self.sizing.seen(&batch);
-            let before = self.position;
-            match self.delivery.push(&self.partition, self.fence, batch, room) {
-                Ok(next) => self.position = next,
-                Err(_) => return End::Stale,
-            }
-            if self.position > before {
-                pause = FIRST_PAUSE;
-            } else if wait.is_zero() || asked.elapsed() < wait / 2 {
-                // Waiting at the broker would hold up every partition behind us on this connection; and a broker that doesn't
-                // wait, whatever it was asked, isn't asked without end.
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(self.wait.max(FIRST_PAUSE));
-            }
-        }
-    }
-}
-
-/// How many records to ask for: as many as make a reply of a good size, from what was seen so far.
-#[derive(Debug, Clone)]
-pub(crate) struct Sizing {
-    /// The setting's limit.
-    most: u32,
-    /// The size of a reply to aim at, in bytes, and the most that it may become.
-    good: u64,
-    most_good: u64,
-    next: u32,
-    /// The size of the largest record lately: it falls slowly where records get smaller.
-    record_bytes: u64,
-    /// The same as any reader of the topic saw it last, for those who begin; 0 while nobody knows.
-    topic: Arc<AtomicU64>,
-}
-
-/// A reply of this size costs little per record, and is far enough from the limit for a surprise.
-const GOOD_REPLY: u64 = 2 << 20;
-
-/// The size that lost replies lead down to.
-const SMALL_REPLY: u64 = 64 << 10;
-
-/// How many records are asked for while nothing is known of the topic.
-const FIRST_RECORDS: u32 = 8;
-
-/// How large a record is taken for while nothing is known of the topic.
-const UNKNOWN_RECORD: u64 = 64 << 10;
-
-impl Sizing {
-    /// For a reader that begins. Where nothing is known of the topic's records, few are asked for first: many partitions begin
-    /// at once, and what they ask for together must fit the buffer.
-    pub(crate) fn new(most: u64, max_buffered: u64, topic: Arc<AtomicU64>) -> Self {
-        let most = u32::try_from(most).unwrap_or(u32::MAX).max(1);
-        let good = GOOD_REPLY.min(max_buffered / 4).max(1);
-        let known = topic.load(Ordering::Relaxed);
-        let record_bytes = if known == 0 { UNKNOWN_RECORD } else { known };
-        let mut sizing = Self { most, good, most_good: good, next: most.min(FIRST_RECORDS), record_bytes, topic };
-        if known != 0 {
-            sizing.aim(most);
-        }
-        sizing
-    }
-
-    pub(crate) fn records(&self) -> u32 {
-        self.next
-    }
-
-    /// What the reply may take.
-    pub(crate) fn estimate(&self) -> u64 {
-        (u64::from(self.next) * self.record_bytes).min(MAX_BODY as u64)
-    }
-
-    fn seen(&mut self, batch: &RecordBatch) {
-        if batch.is_empty() {
-            return;
-        }
-        let largest = batch.largest() as u64;
-        let before =
-            if self.topic.load(Ordering::Relaxed) == 0 { 0 } else { self.record_bytes - self.record_bytes / 8 };
-        self.record_bytes = largest.max(before).max(1);
-        self.topic.store(self.record_bytes, Ordering::Relaxed);
-        self.good = (self.good + self.good / 8 + 1).min(self.most_good);
-        self.aim(self.next.saturating_mul(8));
-    }
-
-    /// What other readers learned since counts here too: records that have grown, grow everywhere at once.
-    fn heed_topic(&mut self) {
-        let known = self.topic.load(Ordering::Relaxed);
-        if known > self.record_bytes {
-            self.record_bytes = known;
-            self.aim(self.next);
+    /// The first sign that this partition can be read from there.
+    pub(super) fn answered(&mut self) {
+        if let Some(on_answer) = self.on_answer.take() {
+            on_answer();
         }
     }
 
-    /// No reply came: perhaps it was too much for the time there is. The next one is half as large, and they grow again.
-    fn lost(&mut self) {
-        self.good = (self.good / 2).max(SMALL_REPLY.min(self.most_good));
-        self.aim((self.next / 2).max(1));
+    /// What is wrong with records that weren't asked for.
+    pub(super) fn foreign(&self, batch: &RecordBatch) -> Option<String> {
+        let TopicPartition { topic, partition } = &self.partition;
+        let asked = batch.topic() == topic.as_str() && batch.partition() == *partition;
+        (!asked)
+            .then(|| format!("asked for {}, got records of {:?}-{}", self.partition, batch.topic(), batch.partition()))
     }
 
-    /// The broker couldn't send this many: the records are larger than anything seen.
-    fn too_large(&mut self, records: u32) {
-        self.record_bytes = self.record_bytes.max(MAX_BODY as u64 / u64::from(records.max(1)));
-        self.topic.store(self.record_bytes, Ordering::Relaxed);
-        self.aim((records / 2).max(1));
+    /// Hands on what came.
+    pub(super) fn push(&mut self, batch: RecordBatch, room: Room) -> Result<(), Stale> {
+        self.sizing.seen(&batch);
+        self.position = self.delivery.push(&self.partition, self.fence, self.turn, batch, room)?;
+        Ok(())
     }
 
-    fn aim(&mut self, at_most: u32) {
-        let good = u32::try_from(self.good / self.record_bytes).unwrap_or(u32::MAX);
-        self.next = good.min(at_most).clamp(1, self.most);
+    pub(super) fn topic(&self) -> Topic {
+        self.partition.topic.clone()
     }
 }
 
@@ -233,73 +110,6 @@ pub(crate) fn reader_group(group: &Group, member: &Member) -> Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn frame_of(record_size: usize, count: u64) -> RecordBatch {
-        let value = vec![0; record_size];
-        let records: Vec<_> =
-            (0..count).map(|offset| cursus_wire::Record { offset, value: &value, ..Default::default() }).collect();
-        RecordBatch::parse(cursus_wire::batch::encode("t", 0, "1", false, &records)).unwrap()
-    }
-
-    #[test]
-    fn small_records_are_soon_asked_for_by_the_thousand_and_large_ones_by_the_few() {
-        let mut sizing = Sizing::new(8192, 64 << 20, Arc::default());
-        assert_eq!(sizing.records(), FIRST_RECORDS, "nothing is known");
-        for _ in 0..5 {
-            sizing.seen(&frame_of(100, 1));
-        }
-        assert_eq!(sizing.records(), 8192);
-        let next = Sizing::new(8192, 64 << 20, Arc::clone(&sizing.topic));
-        assert_eq!(next.records(), 8192, "another reader of the topic begins with what is known");
-        assert!(
-            Sizing::new(8192, 1000, Arc::clone(&sizing.topic)).estimate() <= 1000,
-            "a small buffer wants small replies"
-        );
-        sizing.seen(&frame_of(1 << 20, 2));
-        assert!(sizing.records() <= 2, "{sizing:?}");
-        assert!(sizing.estimate() <= MAX_BODY as u64);
-    }
-
-    #[test]
-    fn too_large_a_reply_leads_down_to_a_single_record() {
-        let mut sizing = Sizing::new(8192, 64 << 20, Arc::default());
-        sizing.next = 8192;
-        let mut asked = vec![sizing.records()];
-        while *asked.last().unwrap() > 1 {
-            sizing.too_large(*asked.last().unwrap());
-            assert!(sizing.records() < *asked.last().unwrap());
-            asked.push(sizing.records());
-        }
-        assert!(asked.len() < 15, "{asked:?}");
-    }
-
-    #[test]
-    fn replies_that_never_come_get_smaller_and_grow_again() {
-        let mut sizing = Sizing::new(8192, 64 << 20, Arc::default());
-        for _ in 0..6 {
-            sizing.seen(&frame_of(10_000, 2));
-        }
-        let before = sizing.records();
-        for _ in 0..20 {
-            sizing.lost();
-        }
-        assert!(sizing.records() <= 7 && before > 100, "{before}, then {sizing:?}");
-        for _ in 0..60 {
-            sizing.seen(&frame_of(10_000, 2));
-        }
-        assert_eq!(sizing.records(), before);
-    }
-
-    #[test]
-    fn what_one_reader_learns_of_large_records_the_others_heed() {
-        let topic = Arc::new(AtomicU64::new(100));
-        let (mut one, mut other) =
-            (Sizing::new(8192, 64 << 20, Arc::clone(&topic)), Sizing::new(8192, 64 << 20, topic));
-        one.seen(&frame_of(1 << 20, 1));
-        assert_eq!(other.records(), 8192);
-        other.heed_topic();
-        assert!(other.records() <= 2, "{other:?}");
-    }
 
     #[test]
     fn the_reader_group_is_a_name_and_never_the_group() {

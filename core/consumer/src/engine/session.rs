@@ -5,23 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cursus_wire::command::{Heartbeat, JoinGroup, LeaveGroup, Metadata, SyncGroup};
+use cursus_wire::command::{Heartbeat, JoinGroup, LeaveGroup, SyncGroup};
 use cursus_wire::reply;
 use cursus_wire::{Group, Meaning, Member, Topic};
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use crate::backoff::Backoff;
 use crate::brokers::CallError;
-use crate::brokers::{Address, Coordinator, is_passing};
+use crate::brokers::{Coordinator, is_passing};
 use crate::error::{Error, ErrorKind};
 use crate::health::Part;
 use crate::membership::{Action, Event, Failure, Membership};
-use crate::types::TopicPartition;
+use crate::types::{GroupMetadata, TopicPartition, listed};
 
 use super::commits::Commits;
 use super::leaders::Leaders;
-use super::offsets::{self, Positions};
+use super::logs::{Leadership, Logs};
+use super::reader::reader_group;
 use super::reading::Readings;
+use super::starts::{Membership as Known, Policy, Preparation, Starts, Unplaced};
 use super::{Common, Operation, Outcome};
 
 pub(crate) struct Session {
@@ -41,7 +44,11 @@ pub(crate) struct Session {
     carried: BTreeMap<TopicPartition, u64>,
     /// What this consumer knows to be committed, over assignments: a follower's answer may be older.
     pub(super) known_committed: BTreeMap<TopicPartition, u64>,
-    prepared: Positions,
+    prepared: Starts,
+    /// Where to begin on the partitions that the application assigned itself.
+    chosen: BTreeMap<u32, u64>,
+    /// A look around is being taken.
+    pub(super) watching: bool,
     pub(super) leaders: Leaders,
     pub(super) readings: Readings,
     pub(super) commits: Commits,
@@ -63,10 +70,16 @@ impl Session {
         let settings = &common.shared.settings;
         // Validated with the settings.
         let topic = Topic::new(&settings.topic).expect("the topic was validated");
-        let group = Group::new(&settings.group_id).expect("the group was validated");
         let suffix = common.shared.environment.randomness.next_u64();
         let base =
             Member::new(format!("{}-{suffix:016x}", settings.consumer_id)).expect("the consumer id was validated");
+        let (group, machine) = match &settings.group_id {
+            Some(group) => (Group::new(group).expect("the group was validated"), Membership::new()),
+            // A name that nobody commits under: what is asked for is where reading starts.
+            None => {
+                (Group::new(base.as_str()).expect("what names a member names a group"), Membership::alone(base.clone()))
+            }
+        };
         let coordinator = Arc::new(Coordinator::new(
             group.clone(),
             Arc::clone(&common.links),
@@ -82,13 +95,15 @@ impl Session {
             group,
             base,
             coordinator,
-            machine: Membership::new(),
+            machine,
             backoff,
             commit_backoff,
             operations: Vec::new(),
             carried: BTreeMap::new(),
             known_committed: BTreeMap::new(),
-            prepared: Positions::new(),
+            prepared: Starts::new(),
+            chosen: BTreeMap::new(),
+            watching: false,
             leaders,
             readings: Readings::default(),
             commits: Commits::default(),
@@ -158,10 +173,8 @@ impl Session {
         let (topic, group) = (self.topic.clone(), self.group.clone());
         match action {
             Action::Locate => {
-                let links = Arc::clone(&self.common.links);
-                self.run(async move {
-                    Outcome::Leaders { ticket: Some(ticket), result: links.ask_any(&Metadata { topic }).await }
-                });
+                let logs = self.logs();
+                self.run(async move { Outcome::Leaders { ticket: Some(ticket), result: logs.leadership().await } });
             }
             Action::Join { resume } => {
                 let (member, generation) = match resume {
@@ -184,17 +197,25 @@ impl Session {
                     Outcome::Heartbeat { generation, result: coordinator.call_as_member(&request).await }
                 });
             }
-            Action::EndFences => self.end_fences(),
-            Action::Prepare { member, generation, partitions } => {
-                let preparation = offsets::Preparation {
-                    coordinator: Arc::clone(&self.coordinator),
-                    topic,
-                    group,
-                    member,
-                    generation,
+            Action::EndFences => {
+                let carried = self.common.shared.delivery.end_fences();
+                self.carried.extend(carried);
+                self.common.shared.health.facts().rebalances += 1;
+                self.fences_ended();
+            }
+            Action::EndFencesQuietly => {
+                self.common.shared.delivery.end_fences_quietly();
+                self.fences_ended();
+            }
+            Action::Expel => self.expel(),
+            Action::Prepare { partitions } => {
+                let Some(policy) = self.policy() else { return };
+                let preparation = Preparation {
+                    policy,
                     partitions,
                     carried: self.carried.clone(),
                     known: self.known_committed.clone(),
+                    chosen: self.chosen.clone(),
                 };
                 self.run(async move { Outcome::Prepared { ticket, result: preparation.run().await } });
             }
@@ -253,15 +274,19 @@ impl Session {
                     Err(error) => self.fenced(generation, error),
                 }
             }
+            Outcome::Prepared { ticket, .. } if ticket != self.machine.ticket() => {}
             Outcome::Prepared { ticket, result } => match result {
-                Ok(positions) if ticket == self.machine.ticket() => {
-                    self.prepared = positions;
+                Ok(starts) => {
+                    self.prepared = starts;
                     self.carried.clear();
                     self.answer(ticket, Event::Prepared);
                 }
-                Ok(_) => {}
-                Err(error) => self.failed_answer(ticket, error),
+                Err(Unplaced::Call(error)) => self.failed_answer(ticket, error),
+                Err(Unplaced::Fatal(error)) => self.answer(ticket, Event::Failed(Failure::Fatal(error))),
             },
+            Outcome::Replaced { partition, fence, turn, result } => self.on_replaced(partition, fence, turn, result),
+            Outcome::Recommitted { partition, fence, committed } => self.on_recommitted(partition, fence, committed),
+            Outcome::Watched(seen) => self.on_watched(seen),
             Outcome::Refreshed(committed) => {
                 for (partition, (fence, offset)) in committed {
                     self.note_committed(&partition, fence, offset);
@@ -303,10 +328,8 @@ impl Session {
         Failure::UnknownMember
     }
 
-    /// The group has moved on: from this moment nothing of the old assignment is delivered or committed.
-    fn end_fences(&mut self) {
-        self.carried.extend(self.common.shared.delivery.end_fences());
-        self.common.shared.health.facts().rebalances += 1;
+    /// Nothing of the old assignment is delivered or committed any more; what runs for it ends.
+    fn fences_ended(&mut self) {
         self.refuse_stale_commits();
         let old = self.stop_reading();
         self.run(async move {
@@ -318,26 +341,109 @@ impl Session {
         });
     }
 
+    /// Nobody polls: others had better read what this member doesn't.
+    fn expel(&mut self) {
+        let limit = self.common.shared.settings.max_poll_interval_ms;
+        let group = self.group.clone();
+        tracing::warn!(%group, limit, "nobody polled for longer than max_poll_interval_ms: leaving the group");
+        self.common.shared.delivery.expel(|stale| {
+            let message = format!(
+                "nobody polled for more than max_poll_interval_ms={limit}, so this member left group {:?}: what it held of {} can't be                  committed any more. Poll to join again; poll more often, take fewer records (max_poll_records), or raise the limit",
+                group.as_str(),
+                listed(&stale)
+            );
+            Error::overdue(message, stale)
+        });
+        self.common.shared.health.facts().rebalances += 1;
+        self.fences_ended();
+    }
+
     fn install(&mut self) {
-        let positions = std::mem::take(&mut self.prepared);
-        for (partition, (_, committed)) in &positions {
-            match committed {
-                Some(committed) => self.known_committed.insert(partition.clone(), *committed),
+        let starts = std::mem::take(&mut self.prepared);
+        for (partition, start) in &starts {
+            match start.committed {
+                Some(committed) => self.known_committed.insert(partition.clone(), committed),
                 None => self.known_committed.remove(partition),
             };
         }
-        self.common.shared.delivery.install(&positions);
+        let member = self.machine.identity().filter(|_| !self.machine.is_alone());
+        let member = member.map(|(member, generation)| GroupMetadata {
+            group: self.group.to_string(),
+            topic: self.topic.to_string(),
+            member: member.to_string(),
+            generation,
+        });
+        if starts.is_empty() {
+            tracing::info!(group = %self.group, "nothing is assigned: there are more members than partitions, and this one waits to take over");
+        }
+        self.common.shared.delivery.install(&starts, member);
         self.begin_reading();
+        self.watch();
+    }
+
+    /// Looks up again what is committed, after a membership was resumed. Positions stay where they are.
+    pub(super) fn refresh_committed(&mut self) {
+        let Some(membership) = self.policy().and_then(|policy| policy.membership) else { return };
+        let owned: Vec<_> =
+            self.common.shared.delivery.partitions().into_iter().map(|(name, owned)| (name, owned.fence)).collect();
+        self.run(async move {
+            let membership = &membership;
+            let fetched = join_all(owned.into_iter().map(|(partition, fence)| async move {
+                Some((membership.fetch(partition.partition).await.ok()?, partition, fence))
+            }));
+            // One that failed stays as it was known; the membership notices a lost coordinator by itself.
+            let known = fetched.await.into_iter().flatten().filter(|(offset, _, _)| *offset > 0);
+            Outcome::Refreshed(known.map(|(offset, partition, fence)| (partition, (fence, offset))).collect())
+        });
+    }
+
+    /// Reads these partitions, without a group, from where the application chose or the reset policy says.
+    pub(crate) fn assign(&mut self, chosen: BTreeMap<TopicPartition, Option<u64>>) {
+        let partitions = chosen.keys().map(|partition| partition.partition).collect();
+        self.chosen = chosen.into_iter().filter_map(|(p, offset)| Some((p.partition, offset?))).collect();
+        self.feed(Event::Assigned(partitions));
+    }
+
+    /// Whom to ask about logs.
+    pub(super) fn logs(&self) -> Logs {
+        Logs {
+            links: Arc::clone(&self.common.links),
+            topic: self.topic.clone(),
+            isolation: self.common.shared.settings.isolation(),
+            member: self.base.clone(),
+            stranger: reader_group(&self.group, &self.base),
+        }
+    }
+
+    /// The reset policy, under the membership of this moment. Nothing where a group has none yet.
+    pub(super) fn policy(&self) -> Option<Policy> {
+        let (member, generation) = self.machine.identity()?;
+        let membership = (!self.machine.is_alone()).then(|| Known {
+            coordinator: Arc::clone(&self.coordinator),
+            topic: self.topic.clone(),
+            group: self.group.clone(),
+            member: member.clone(),
+            generation,
+        });
+        Some(Policy { reset: self.common.shared.settings.reset(), logs: self.logs(), membership })
+    }
+
+    /// Leaves the group where nobody has polled for too long.
+    pub(crate) fn check_activity(&mut self) {
+        let limit = self.common.shared.settings.max_poll_interval();
+        if self.common.shared.delivery.silent_for().is_some_and(|silent| silent > limit) {
+            self.feed(Event::Overdue);
+        }
     }
 
     /// METADATA came back: for a session that isn't a member yet, this says whether there is such a topic.
-    fn on_leaders(&mut self, ticket: Option<u64>, result: Result<(reply::Metadata, Address), CallError>) {
+    fn on_leaders(&mut self, ticket: Option<u64>, result: Result<Leadership, CallError>) {
         let health = Arc::clone(&self.common.shared.health);
         match result {
-            Ok((metadata, speaker)) => {
+            Ok(leadership) => {
                 health.recovered(&Part::Topic);
                 self.missing_since = None;
-                self.take_leaders(&metadata, &speaker);
+                self.take_leaders(&leadership);
                 if let Some(ticket) = ticket {
                     self.answer(ticket, Event::Located);
                 }

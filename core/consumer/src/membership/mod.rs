@@ -53,6 +53,12 @@ pub(crate) enum Event {
         generation: u64,
         failure: Failure,
     },
+    /// Nobody has polled for too long.
+    Overdue,
+    /// Somebody polls again.
+    Rejoin,
+    /// Without a group: the application wants to read these partitions.
+    Assigned(Vec<u32>),
     /// The application closes, and what it had to commit is committed.
     Close,
     Left,
@@ -81,10 +87,12 @@ pub(crate) enum Action {
     },
     /// End all fences at once, stop what runs under them, then say [`Event::Stopped`].
     EndFences,
+    /// The same where the application asked for it, and need not be told.
+    EndFencesQuietly,
+    /// The same where the member leaves because nobody polls, which the next poll has to be told.
+    Expel,
     /// Find out where to read on for these partitions, then say [`Event::Prepared`].
     Prepare {
-        member: Member,
-        generation: u64,
         partitions: Vec<u32>,
     },
     /// Give the prepared assignment new fences and read it.
@@ -114,6 +122,10 @@ pub(crate) enum Phase {
     Stopping,
     Preparing,
     Stable,
+    /// Leaving because nobody polls.
+    Departing,
+    /// Left because nobody polls, until somebody does.
+    Away,
     Leaving,
     Over,
 }
@@ -140,6 +152,10 @@ pub(crate) struct Membership {
     settled: bool,
     /// How many times LEAVE was tried.
     leaves: u32,
+    /// Somebody polls again already, while the member still departs.
+    rejoining: bool,
+    /// There is no group: the application decides what is read.
+    alone: bool,
     error: Option<Error>,
     /// Which request of the phase is the current one: an answer to any other comes too late to mean anything.
     ticket: u64,
@@ -160,9 +176,25 @@ impl Membership {
             behind: 0,
             settled: false,
             leaves: 0,
+            rejoining: false,
+            alone: false,
             error: None,
             ticket: 0,
         }
+    }
+
+    /// Somebody who reads by itself, in no group. The name is for requests that want one.
+    pub(crate) fn alone(name: Member) -> Self {
+        Self { alone: true, identity: Some((name, 0)), ..Self::new() }
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Whether an assignment is being read.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.fences
     }
 
     /// The ticket of the phase's current request: the one that the last of Locate, Join, Sync, Leave, Prepare or Pause
@@ -198,12 +230,13 @@ impl Membership {
 
     /// Whether commits may be sent: the coordinator is believed to know this member, and the fences live.
     pub(crate) fn may_commit(&self) -> bool {
-        self.fences && self.phase == Phase::Stable
+        self.fences && self.phase == Phase::Stable && !self.alone
     }
 
     /// Whether heartbeats are due at all.
     pub(crate) fn is_member(&self) -> bool {
         self.identity.is_some()
+            && !self.alone
             && matches!(self.phase, Phase::Syncing | Phase::Stopping | Phase::Preparing | Phase::Stable)
     }
 
@@ -216,8 +249,15 @@ impl Membership {
     pub(crate) fn on(&mut self, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Start if self.phase == Phase::New => self.locate(&mut actions),
-            Event::Located if self.phase == Phase::Locating && !self.pausing => self.join(&mut actions),
+            Event::Start if self.phase == Phase::New && !self.alone => self.locate(&mut actions),
+            Event::Assigned(partitions) if self.alone && !self.closing => self.assigned(partitions, &mut actions),
+            Event::Located if self.phase == Phase::Locating && !self.pausing => {
+                if self.alone {
+                    self.prepare(&mut actions);
+                } else {
+                    self.join(&mut actions);
+                }
+            }
             Event::Joined(assignment) if matches!(self.phase, Phase::Joining | Phase::Resuming) && !self.pausing => {
                 self.joined(assignment, &mut actions);
             }
@@ -232,7 +272,7 @@ impl Membership {
                 actions.extend([Action::Progress, Action::Install]);
             }
             Event::Failed(failure)
-                if !self.pausing && !matches!(self.phase, Phase::New | Phase::Stable | Phase::Over) =>
+                if !self.pausing && !matches!(self.phase, Phase::New | Phase::Stable | Phase::Away | Phase::Over) =>
             {
                 self.failed(failure, &mut actions);
             }
@@ -254,7 +294,11 @@ impl Membership {
             }
             // An answer about a generation that this member has left already says nothing new.
             Event::Fenced { generation, failure } if self.is_current(generation) => self.fenced(failure, &mut actions),
+            Event::Overdue if self.fences && !self.closing && !self.alone => self.depart(&mut actions),
+            Event::Rejoin if self.phase == Phase::Away && !self.closing => self.join(&mut actions),
+            Event::Rejoin if self.phase == Phase::Departing => self.rejoining = true,
             Event::Close => self.close(&mut actions),
+            Event::Left if self.phase == Phase::Departing => self.away(&mut actions),
             Event::Left if self.phase == Phase::Leaving => self.over(true, &mut actions),
             _ => {}
         }
@@ -291,6 +335,66 @@ impl Membership {
         }
     }
 
+    /// The application has chosen what to read, perhaps once more.
+    fn assigned(&mut self, partitions: Vec<u32>, actions: &mut Vec<Action>) {
+        self.partitions = partitions;
+        match self.phase {
+            Phase::New => self.locate(actions),
+            Phase::Preparing => self.prepare(actions),
+            Phase::Stable => {
+                self.fences = false;
+                self.stopping = true;
+                self.phase = Phase::Stopping;
+                actions.push(Action::EndFencesQuietly);
+            }
+            // What is under way comes to it.
+            _ => {}
+        }
+    }
+
+    /// Nobody polls: others had better read what this member doesn't.
+    fn depart(&mut self, actions: &mut Vec<Action>) {
+        self.fences = false;
+        self.stopping = true;
+        self.rejoining = false;
+        self.leaves = 0;
+        actions.push(Action::Expel);
+        self.take_leave(actions);
+    }
+
+    fn take_leave(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Departing;
+        self.leaves += 1;
+        match self.identity.clone() {
+            Some((member, generation)) => self.ask(Action::Leave { member, generation }, actions),
+            None => self.away(actions),
+        }
+    }
+
+    /// A LEAVE that was outrun goes again; where the coordinator is out of reach, the member expires by itself.
+    fn failed_to_depart(&mut self, failure: &Failure, actions: &mut Vec<Action>) {
+        const MOST_LEAVES: u32 = 6;
+        match failure {
+            Failure::GenerationMismatch { current } if self.leaves < MOST_LEAVES => {
+                self.at_generation(*current);
+                self.take_leave(actions);
+            }
+            Failure::Passing | Failure::InTransition if self.leaves < MOST_LEAVES => {
+                self.ask(Action::Pause, actions);
+            }
+            _ => self.away(actions),
+        }
+    }
+
+    fn away(&mut self, actions: &mut Vec<Action>) {
+        self.identity = None;
+        self.leaves = 0;
+        self.phase = Phase::Away;
+        if std::mem::take(&mut self.rejoining) {
+            self.join(actions);
+        }
+    }
+
     fn sync(&mut self, actions: &mut Vec<Action>) {
         match self.identity.clone() {
             Some((member, generation)) => {
@@ -322,15 +426,16 @@ impl Membership {
 
     fn prepare(&mut self, actions: &mut Vec<Action>) {
         self.phase = Phase::Preparing;
-        if let Some((member, generation)) = self.identity.clone() {
-            self.ask(Action::Prepare { member, generation, partitions: self.partitions.clone() }, actions);
-        }
+        self.ask(Action::Prepare { partitions: self.partitions.clone() }, actions);
     }
 
     /// The request of the present phase failed.
     fn failed(&mut self, failure: Failure, actions: &mut Vec<Action>) {
         if self.closing {
             return self.failed_to_leave(&failure, actions);
+        }
+        if self.phase == Phase::Departing {
+            return self.failed_to_depart(&failure, actions);
         }
         match failure {
             Failure::Passing | Failure::InTransition => {
@@ -371,6 +476,7 @@ impl Membership {
             Phase::Joining | Phase::Resuming => self.join(actions),
             Phase::Syncing => self.sync(actions),
             Phase::Preparing => self.prepare(actions),
+            Phase::Departing => self.take_leave(actions),
             Phase::Leaving => self.leave(actions),
             _ => {}
         }
@@ -378,7 +484,7 @@ impl Membership {
 
     /// A heartbeat or a commit learned something about the membership.
     fn fenced(&mut self, failure: Failure, actions: &mut Vec<Action>) {
-        if self.closing {
+        if self.closing || self.phase == Phase::Departing {
             if let Failure::GenerationMismatch { current } = failure {
                 self.at_generation(current);
             }
@@ -468,7 +574,7 @@ impl Membership {
             // A JOIN on its way may make a member: its answer is awaited, so that the member can leave. One that was refused
             // for good has its answer.
             Phase::Joining if !self.pausing && self.error.is_none() => {}
-            _ if self.identity.is_some() => self.leave(actions),
+            _ if self.identity.is_some() && !self.alone => self.leave(actions),
             _ => self.over(true, actions),
         }
     }

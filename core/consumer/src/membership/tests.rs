@@ -37,7 +37,7 @@ fn a_fresh_member_locates_joins_syncs_prepares_and_installs() {
         "a join's assignment may be old: SYNC is believed"
     );
     let synced = machine.on(Event::Synced(assignment(3, &[0, 1], false)));
-    assert_eq!(synced, [Action::Prepare { member: member(), generation: 3, partitions: vec![0, 1] }]);
+    assert_eq!(synced, [Action::Prepare { partitions: vec![0, 1] }]);
     assert!(!machine.may_commit());
     assert_eq!(machine.on(Event::Prepared), [Action::Progress, Action::Install]);
     assert_eq!(machine.on(Event::Start), [], "started once");
@@ -51,7 +51,7 @@ fn another_generation_ends_fences_at_once_and_waits_for_old_readers_before_it_pr
     assert_eq!(actions, [Action::EndFences, Action::Sync { member: member(), generation: 2 }]);
     assert!(!machine.may_commit());
     assert_eq!(machine.on(Event::Synced(assignment(2, &[1], false))), [], "old readers still run");
-    assert_eq!(machine.on(Event::Stopped), [Action::Prepare { member: member(), generation: 2, partitions: vec![1] }]);
+    assert_eq!(machine.on(Event::Stopped), [Action::Prepare { partitions: vec![1] }]);
 }
 
 #[test]
@@ -215,6 +215,51 @@ fn a_fatal_answer_fails() {
     assert_eq!(machine.on(Event::Close), [Action::Done { left: true }], "there is no answer to wait for");
 }
 
+#[test]
+fn a_member_that_nobody_polls_leaves_and_joins_again_when_somebody_does() {
+    let mut machine = stable(3);
+    let leave = |generation| Action::Leave { member: member(), generation };
+    assert_eq!(machine.on(Event::Overdue), [Action::Expel, leave(3)]);
+    assert!(!machine.may_commit() && !machine.is_member(), "no heartbeat keeps it alive");
+    assert_eq!(machine.on(Event::Overdue), [], "once");
+    machine.on(Event::Stopped);
+    assert_eq!(machine.on(Event::Failed(Failure::GenerationMismatch { current: 4 })), [leave(4)]);
+    assert_eq!(machine.on(Event::Left), []);
+    assert_eq!((machine.phase(), machine.identity()), (Phase::Away, None));
+    assert_eq!(machine.on(Event::Rejoin), [Action::Join { resume: None }], "as a new member");
+    machine.on(Event::Joined(assignment(6, &[0], false)));
+    machine.on(Event::Synced(assignment(6, &[0], false)));
+    assert!(machine.on(Event::Prepared).contains(&Action::Install));
+}
+
+#[test]
+fn somebody_who_polls_while_the_member_departs_joins_once_it_has_left() {
+    let mut machine = stable(3);
+    machine.on(Event::Overdue);
+    assert_eq!(machine.on(Event::Rejoin), []);
+    assert_eq!(machine.on(Event::Left), [Action::Join { resume: None }]);
+}
+
+#[test]
+fn a_reader_without_a_group_asks_for_no_membership_and_reads_what_it_was_told_last() {
+    let mut machine = Membership::alone(member());
+    assert_eq!(machine.on(Event::Start), []);
+    assert_eq!(machine.on(Event::Assigned(vec![0])), [Action::Locate]);
+    assert_eq!(machine.on(Event::Assigned(vec![1])), [], "what is under way comes to it");
+    assert_eq!(machine.on(Event::Located), [Action::Prepare { partitions: vec![1] }]);
+    let late = machine.ticket();
+    assert_eq!(machine.on(Event::Assigned(vec![2])), [Action::Prepare { partitions: vec![2] }]);
+    assert_eq!(machine.on_answer(late, Event::Prepared), [], "that was the assignment before");
+    assert_eq!(machine.on(Event::Prepared), [Action::Progress, Action::Install]);
+    assert_eq!(machine.on(Event::HeartbeatDue), []);
+    assert_eq!(machine.on(Event::Overdue), [], "it holds nothing up");
+    assert!(!machine.may_commit());
+    assert_eq!(machine.on(Event::Assigned(vec![0, 3])), [Action::EndFencesQuietly]);
+    assert_eq!(machine.on(Event::Assigned(vec![4])), []);
+    assert_eq!(machine.on(Event::Stopped), [Action::Prepare { partitions: vec![4] }]);
+    assert_eq!(machine.on(Event::Close), [Action::Done { left: true }]);
+}
+
 // ---- Every order of events in a small world --------------------------------------------------------------------------------
 
 /// The machine, the coordinator's truth, and what is under way between them.
@@ -236,6 +281,7 @@ struct World {
     joins_of_others: u32,
     expiries: u32,
     losses: u32,
+    overruns: u32,
 }
 
 impl World {
@@ -253,6 +299,7 @@ impl World {
             joins_of_others: 3,
             expiries: 2,
             losses: 2,
+            overruns: 1,
         }
     }
 
@@ -270,7 +317,7 @@ impl World {
     fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::EndFences => {
+                Action::EndFences | Action::Expel => {
                     assert!(self.reading, "fences ended twice");
                     self.reading = false;
                     self.stopping = true;
@@ -290,7 +337,7 @@ impl World {
                 }
                 Action::Progress | Action::Refresh => {}
                 Action::Done { .. } => self.done = true,
-                Action::Fail => panic!("nothing here is fatal"),
+                Action::Fail | Action::EndFencesQuietly => panic!("nothing here is fatal, and nobody assigns"),
                 Action::Locate | Action::Join { .. } | Action::Sync { .. } | Action::Leave { .. } | Action::Pause => {
                     let allowed_in_close = matches!(action, Action::Leave { .. } | Action::Sync { .. } | Action::Pause);
                     assert!(!self.closed || allowed_in_close, "{action:?} after close");
@@ -299,7 +346,7 @@ impl World {
             }
         }
         let waits = match self.machine.phase() {
-            Phase::New | Phase::Stable | Phase::Over => true,
+            Phase::New | Phase::Stable | Phase::Away | Phase::Over => true,
             Phase::Stopping => self.stopping,
             _ => self.request.as_ref().is_some_and(|(ticket, _)| *ticket == self.machine.ticket()),
         };
@@ -419,6 +466,14 @@ impl World {
             world.generation += 1;
             next.push(world);
         }
+        if self.overruns > 0 && self.reading && !self.closed {
+            let mut world = self.clone();
+            world.overruns -= 1;
+            next.push(world.feed(Event::Overdue));
+        }
+        if self.is_away() {
+            next.push(self.clone().feed(Event::Rejoin));
+        }
         if !self.closed {
             let mut world = self.clone();
             world.closed = true;
@@ -427,6 +482,11 @@ impl World {
             next.push(world.feed(Event::Close));
         }
         next
+    }
+
+    /// Out of the group because nobody polled, or on its way out.
+    fn is_away(&self) -> bool {
+        matches!(self.machine.phase(), Phase::Away | Phase::Departing)
     }
 
     /// With nothing more going wrong, heartbeats and answers lead home.
@@ -447,6 +507,9 @@ impl World {
             if world.stopping {
                 world.stopping = false;
                 world = world.feed(Event::Stopped);
+            }
+            if world.is_away() {
+                world = world.feed(Event::Rejoin);
             }
             world = world.clone().answered().unwrap_or(world);
             world = world.feed(Event::HeartbeatDue);

@@ -34,6 +34,7 @@ pub(crate) fn settings() -> String {
             Kind::Boolean => "true or false".to_owned(),
         };
         let default = match (row.default, row.kind) {
+            (Some(""), _) => "none".to_owned(),
             (None, _) => "must be given".to_owned(),
             (Some(number), Kind::Integer { .. }) => number.parse().map_or(number.to_owned(), grouped),
             (Some(text), _) => format!("`{text}`"),

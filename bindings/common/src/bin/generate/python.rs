@@ -41,6 +41,7 @@ fn entries(module: &mut String, rows: &[&Setting]) {
             (None, _) => String::new(),
             (Some(number), Kind::Integer { min, max }) => format!("{number} by default; from {min} to {max}."),
             (Some(truth), Kind::Boolean) => format!("{} by default.", if truth == "true" { "True" } else { "False" }),
+            (Some(""), _) => "Not given by default.".to_owned(),
             (Some(text), _) => format!("`{text}` by default."),
         };
         docstring(module, row.doc, &default);

@@ -1,0 +1,130 @@
+//! Records acknowledged one by one, in any order: how far everything before is acknowledged too.
+
+use std::collections::BTreeMap;
+
+/// What of a partition was delivered and acknowledged, since a position.
+///
+/// Only the contiguous prefix counts: what lies behind a record that nobody has acknowledged waits for it. Offsets that no
+/// record has (control records, aborted transactions) count as acknowledged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Acks {
+    /// Everything below is acknowledged.
+    done: u64,
+    /// Everything below was delivered.
+    delivered: u64,
+    /// What is acknowledged beyond `done`: where each run starts and where it ends.
+    ahead: BTreeMap<u64, u64>,
+}
+
+impl Acks {
+    pub(super) fn at(position: u64) -> Self {
+        Self { done: position, delivered: position, ahead: BTreeMap::new() }
+    }
+
+    /// Records with these offsets are handed out, in order.
+    pub(super) fn deliver(&mut self, first: u64, last: u64, offsets: impl IntoIterator<Item = u64>) {
+        if first > self.delivered {
+            self.add(self.delivered, first);
+        }
+        let mut next = first;
+        for offset in offsets {
+            if offset > next {
+                self.add(next, offset);
+            }
+            next = offset + 1;
+        }
+        self.delivered = self.delivered.max(last + 1);
+    }
+
+    /// A record is processed. Returns the end of the contiguous prefix where that has moved.
+    pub(super) fn acknowledge(&mut self, offset: u64) -> Option<u64> {
+        if offset < self.done || offset >= self.delivered {
+            return None;
+        }
+        let before = self.done;
+        self.add(offset, offset + 1);
+        (self.done > before).then_some(self.done)
+    }
+
+    /// Everything below is committed, however that came about.
+    pub(super) fn advance(&mut self, to: u64) {
+        if to > self.done {
+            self.add(self.done, to.min(self.delivered));
+        }
+    }
+
+    fn add(&mut self, from: u64, to: u64) {
+        let (mut from, mut to) = (from.max(self.done), to);
+        if from >= to {
+            return;
+        }
+        if let Some((&start, &end)) = self.ahead.range(..=from).next_back()
+            && end >= from
+        {
+            self.ahead.remove(&start);
+            (from, to) = (start, to.max(end));
+        }
+        while let Some((&start, &end)) = self.ahead.range(from..=to).next() {
+            self.ahead.remove(&start);
+            to = to.max(end);
+        }
+        if from <= self.done {
+            self.done = to;
+        } else {
+            self.ahead.insert(from, to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_grows_when_the_oldest_missing_record_is_acknowledged() {
+        let mut acks = Acks::at(10);
+        acks.deliver(10, 14, 10..15);
+        assert_eq!(acks.acknowledge(12), None);
+        assert_eq!(acks.acknowledge(14), None);
+        assert_eq!(acks.acknowledge(10), Some(11));
+        assert_eq!(acks.acknowledge(10), None, "twice is once");
+        assert_eq!(acks.acknowledge(11), Some(13));
+        assert_eq!(acks.acknowledge(13), Some(15));
+        assert_eq!(acks.acknowledge(15), None, "it was never delivered");
+        assert!(acks.ahead.is_empty(), "{acks:?}");
+    }
+
+    #[test]
+    fn offsets_without_a_record_hold_nothing_up() {
+        let mut acks = Acks::at(0);
+        acks.deliver(2, 7, [2, 3, 6, 7]);
+        assert_eq!(acks.acknowledge(2), Some(3));
+        assert_eq!(acks.acknowledge(6), None);
+        assert_eq!(acks.acknowledge(3), Some(7), "4 and 5 are no records");
+        acks.deliver(9, 9, [9]);
+        assert_eq!(acks.acknowledge(7), Some(9), "nor is 8");
+    }
+
+    #[test]
+    fn the_prefix_is_what_a_plain_count_says_in_any_order() {
+        use cursus_net::{Randomness, SplitMix};
+        let random = SplitMix::seeded(7);
+        for _ in 0..200 {
+            let count = 1 + random.below(40);
+            let offsets: Vec<u64> = (0..count).filter(|_| random.below(4) > 0).collect();
+            let Some((&first, &last)) = offsets.first().zip(offsets.last()) else { continue };
+            let mut acks = Acks::at(0);
+            acks.deliver(first, last, offsets.iter().copied());
+            let mut open = offsets.clone();
+            while !open.is_empty() {
+                let offset = open.swap_remove(random.below(open.len() as u64) as usize);
+                acks.acknowledge(offset);
+                let expected = open.iter().min().copied().unwrap_or(last + 1);
+                assert!(
+                    acks.done <= expected && !(acks.done..expected).any(|offset| offsets.contains(&offset)),
+                    "{acks:?}, expected {expected} of {offsets:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Seek, pause and resume: what an application does to a partition that it owns. A rebalance forgets all of it.
+
+use super::{Delivery, Inner};
+use crate::batch::Fence;
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{State, TopicPartition, listed};
+
+use super::acks::Acks;
+
+impl Delivery {
+    /// Moves a partition to an offset. What was fetched of it is void, and so is what was proven processed beyond there.
+    pub(crate) fn seek(&self, partition: &TopicPartition, offset: u64) -> Result<Fence> {
+        let mut inner = self.lock();
+        inner.owned_or_refuse([partition], "sought")?;
+        let fence = inner.partitions[partition].fence;
+        inner.place(partition, offset);
+        inner.outstanding.remove(partition);
+        if inner.handed.as_ref().is_some_and(|(handed, _)| handed == partition) {
+            inner.handed = None;
+        }
+        if let Some(owned) = inner.partitions.get_mut(partition) {
+            owned.processed = owned.processed.filter(|processed| *processed <= offset);
+        }
+        inner.grant_room(self.max_buffered);
+        drop(inner);
+        self.resumed.notify_waiters();
+        Ok(fence)
+    }
+
+    /// From now on nothing of these partitions is delivered, and nothing new is asked for. All of them or none.
+    pub(crate) fn pause(&self, partitions: &[TopicPartition]) -> Result<()> {
+        let mut inner = self.lock();
+        inner.owned_or_refuse(partitions, "paused")?;
+        for partition in partitions {
+            let Some(owned) = inner.partitions.get_mut(partition).filter(|owned| !owned.paused) else { continue };
+            owned.paused = true;
+            let (parked, queue) = std::mem::take(&mut inner.queue).into_iter().partition(|s| s.partition == *partition);
+            inner.queue = queue;
+            if let Some(owned) = inner.partitions.get_mut(partition) {
+                owned.parked = parked;
+            }
+        }
+        // Others may be waiting for the room that these take.
+        inner.grant_room(self.max_buffered);
+        Ok(())
+    }
+
+    /// The opposite. All of them or none.
+    pub(crate) fn resume(&self, partitions: &[TopicPartition]) -> Result<()> {
+        let mut inner = self.lock();
+        inner.owned_or_refuse(partitions, "resumed")?;
+        for partition in partitions {
+            let Some(owned) = inner.partitions.get_mut(partition) else { continue };
+            owned.paused = false;
+            let parked = std::mem::take(&mut owned.parked);
+            for slice in parked.into_iter().rev() {
+                inner.queue.push_front(slice);
+            }
+        }
+        drop(inner);
+        self.ready.notify_waiters();
+        self.resumed.notify_waiters();
+        Ok(())
+    }
+
+    /// The partitions that are paused.
+    pub(crate) fn paused(&self) -> Vec<TopicPartition> {
+        let inner = self.lock();
+        inner.partitions.iter().filter(|(_, owned)| owned.paused).map(|(partition, _)| partition.clone()).collect()
+    }
+}
+
+impl Inner {
+    /// An error where one of the partitions isn't this consumer's now.
+    fn owned_or_refuse<'a>(&self, partitions: impl IntoIterator<Item = &'a TopicPartition>, what: &str) -> Result<()> {
+        self.usable()?;
+        let (owned, missing): (Vec<_>, Vec<_>) =
+            partitions.into_iter().cloned().partition(|partition| self.partitions.contains_key(partition));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // Who asks in the moment of a rebalance has done nothing wrong: its next poll tells what happened.
+        let under_way = self.local_generation > 0 && self.state == State::Rebalancing;
+        if under_way || missing.iter().any(|partition| self.revoked.contains(partition)) {
+            let message =
+                format!("{} can't be {what}: a rebalance ended their assignment. Poll to go on", listed(&missing));
+            return Err(Error::rebalancing(message, missing, owned));
+        }
+        let message = format!(
+            "{} can't be {what}: not assigned to this consumer now. It owns {}",
+            listed(&missing),
+            listed(self.partitions.keys())
+        );
+        Err(Error::new(ErrorKind::InvalidState, message))
+    }
+
+    /// Puts a partition to an offset, with nothing buffered, under a new turn.
+    pub(super) fn place(&mut self, partition: &TopicPartition, offset: u64) {
+        let Some(owned) = self.partitions.get_mut(partition) else { return };
+        owned.turn += 1;
+        owned.placed += 1;
+        owned.position = offset;
+        owned.fetched = offset;
+        owned.acks = Acks::at(offset);
+        owned.parked.clear();
+        self.buffered -= std::mem::take(&mut owned.buffered);
+        self.queue.retain(|slice| slice.partition != *partition);
+    }
+
+    /// Lets go of what is kept back of paused partitions. It is fetched again once they are resumed.
+    pub(super) fn drop_parked(&mut self) {
+        for owned in self.partitions.values_mut().filter(|owned| !owned.parked.is_empty()) {
+            owned.parked.clear();
+            owned.fetched = owned.position;
+            owned.turn += 1;
+            self.buffered -= std::mem::take(&mut owned.buffered);
+        }
+    }
+}

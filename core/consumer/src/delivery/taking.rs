@@ -1,0 +1,214 @@
+//! Polls and iterators: taking what is ready, and what that proves of what was taken before.
+
+use std::sync::MutexGuard;
+
+use tokio::time::Instant;
+
+use super::{Delivery, Inner, Proof};
+use crate::batch::{Batch, Fence, Record};
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{Rebalance, TopicPartition};
+
+/// What one step of an iterator found.
+pub(crate) enum Step<T> {
+    Item(T),
+    Wait,
+    End,
+}
+
+impl Delivery {
+    /// A poll begins: what the one before returned is now processed.
+    pub(crate) fn begin_poll(&self) -> Result<Polling<'_>> {
+        let mut inner = self.lock();
+        inner.usable()?;
+        let exclusive = inner.proof == Proof::Polls;
+        if exclusive {
+            if inner.polling {
+                return Err(overlapping());
+            }
+            inner.polling = true;
+        }
+        // An iteration that was left behind may have been left for a reason: its last record proves nothing.
+        inner.handed = None;
+        let outstanding = std::mem::take(&mut inner.outstanding);
+        inner.prove(outstanding);
+        inner.activity.waiting += 1;
+        Ok(Polling { delivery: self, exclusive })
+    }
+
+    /// Somebody waits for records, and does it by steps: see [`Delivery::silent_for`].
+    pub(crate) fn attend(&self) -> Polling<'_> {
+        self.lock().activity.waiting += 1;
+        Polling { delivery: self, exclusive: false }
+    }
+
+    /// A handler begins to work; the time until it returns counts as if between two polls.
+    pub(crate) fn handle(&self) {
+        let mut inner = self.lock();
+        if inner.activity.handling == 0 {
+            inner.activity.last = Instant::now();
+        }
+        inner.activity.handling += 1;
+    }
+
+    /// A handler returned.
+    pub(crate) fn handled(&self) {
+        let mut inner = self.lock();
+        inner.activity.handling -= 1;
+        inner.activity.last = Instant::now();
+    }
+
+    /// From now on this is what proves a record processed. Returns what did before.
+    pub(crate) fn prove_by(&self, proof: Proof) -> Proof {
+        std::mem::replace(&mut self.lock().proof, proof)
+    }
+
+    /// From now on rebalances are kept until somebody has heard of them, and nothing is delivered before.
+    pub(crate) fn listen(&self) {
+        self.lock().listening = true;
+    }
+
+    /// The next rebalance that nobody has heard of yet.
+    pub(crate) fn next_rebalance(&self) -> Option<Rebalance> {
+        let mut inner = self.lock();
+        let next = inner.rebalances.pop_front();
+        if inner.rebalances.is_empty() {
+            drop(inner);
+            self.ready.notify_waiters();
+        }
+        next
+    }
+
+    /// Takes what is ready, at most `max` records. Nothing where there is nothing yet.
+    pub(crate) fn take(&self, max: usize) -> Result<Option<Batch>> {
+        self.take_under(self.lock(), max)
+    }
+
+    fn take_under(&self, mut inner: MutexGuard<'_, Inner>, max: usize) -> Result<Option<Batch>> {
+        inner.usable()?;
+        if !inner.rebalances.is_empty() {
+            return Ok(None);
+        }
+        if let Some(error) = inner.raised.take() {
+            return Err(error);
+        }
+        if !inner.revoked.is_empty() {
+            return Err(inner.tell_revoked());
+        }
+        let mut slices = Vec::new();
+        let mut left = max;
+        while let Some(slice) = inner.take_slice(left) {
+            left -= slice.records.len();
+            slices.push(slice);
+        }
+        if slices.is_empty() {
+            return Ok(None);
+        }
+        let batch = Batch::new(self.identity, inner.member.clone(), slices);
+        if inner.proof == Proof::Polls {
+            inner.outstanding = batch.claims();
+        }
+        inner.grant_room(self.max_buffered);
+        Ok(Some(batch))
+    }
+
+    /// Takes back what a poll took and nobody saw: the next poll returns it again. What isn't ours any more is dropped.
+    pub(crate) fn give_back(&self, batch: &Batch) {
+        let mut inner = self.lock();
+        for (partition, claim) in batch.claims() {
+            if inner.outstanding.get(&partition) == Some(&claim) {
+                inner.outstanding.remove(&partition);
+            }
+            if inner.handed.as_ref().is_some_and(|handed| (&handed.0, &handed.1) == (&partition, &claim)) {
+                inner.handed = None;
+            }
+        }
+        for slice in batch.slices().iter().rev() {
+            inner.put_slice(slice);
+        }
+        drop(inner);
+        self.ready.notify_waiters();
+    }
+
+    /// The next batch for an iterator over batches: a rebalance is a boundary, not an error.
+    pub(crate) fn next_batch(&self, max: usize) -> Result<Step<Batch>> {
+        let mut inner = self.lock();
+        inner.revoked.clear();
+        match self.take_under(inner, max) {
+            Ok(Some(batch)) => Ok(Step::Item(batch)),
+            Ok(None) => Ok(Step::Wait),
+            Err(error) => step_end(error),
+        }
+    }
+
+    /// The next record for an iterator over records. Asking for it proves the one before. What comes behind it stays in the
+    /// queue: the position is never beyond what was given out.
+    pub(crate) fn next_record(&self) -> Result<Step<Record>> {
+        let mut inner = self.lock();
+        if let Err(error) = inner.usable() {
+            return step_end(error);
+        }
+        if inner.polling {
+            return Err(overlapping());
+        }
+        inner.activity.last = Instant::now();
+        let handed = inner.handed.take();
+        inner.prove(handed);
+        let outstanding = std::mem::take(&mut inner.outstanding);
+        inner.prove(outstanding);
+        if !inner.rebalances.is_empty() {
+            return Ok(Step::Wait);
+        }
+        if let Some(error) = inner.raised.take() {
+            return Err(error);
+        }
+        inner.revoked.clear();
+        let Some(slice) = inner.take_slice(1) else { return Ok(Step::Wait) };
+        if inner.proof == Proof::Polls {
+            inner.handed = Some((slice.partition.clone(), (slice.fence, slice.next_offset())));
+        }
+        inner.grant_room(self.max_buffered);
+        Ok(Step::Item(Record::new(self.identity, slice)))
+    }
+}
+
+impl Inner {
+    fn prove(&mut self, claims: impl IntoIterator<Item = (TopicPartition, (Fence, u64))>) {
+        for (partition, (fence, next)) in claims {
+            if let Some(owned) = self.partitions.get_mut(&partition).filter(|owned| owned.fence == fence) {
+                owned.processed = Some(owned.processed.map_or(next, |known| known.max(next)));
+            }
+        }
+    }
+}
+
+fn overlapping() -> Error {
+    let message = "another poll of this consumer is in progress: with enable_auto_commit each poll says that the records \
+                   before it are processed, so polls can't overlap. Poll from one thread, or set enable_auto_commit to false";
+    Error::new(ErrorKind::InvalidState, message)
+}
+
+/// Iteration ends without an error where the consumer was closed, and with it where it failed.
+fn step_end<T>(error: Error) -> Result<Step<T>> {
+    if error.kind() == ErrorKind::Closed { Ok(Step::End) } else { Err(error) }
+}
+
+/// Somebody who waits for records.
+pub(crate) struct Polling<'a> {
+    delivery: &'a Delivery,
+    /// Nobody else may poll meanwhile.
+    exclusive: bool,
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.delivery.lock();
+        if self.exclusive {
+            inner.polling = false;
+        }
+        inner.activity.waiting -= 1;
+        if inner.activity.handling == 0 {
+            inner.activity.last = Instant::now();
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Handlers: a layer over poll and acknowledgements that gives each partition a worker of its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::batch::{Fence, Record, Slice};
+use crate::consumer::Consumer;
+use crate::delivery::Proof;
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+use crate::types::TopicPartition;
+
+/// Why [`Consumer::run`] ended while the consumer wasn't closed.
+#[derive(Debug)]
+pub enum RunError<E> {
+    /// A handler failed. Its partition stands at this record, which comes again.
+    Handler {
+        /// Where the record is from.
+        partition: TopicPartition,
+        /// The record's offset.
+        offset: u64,
+        /// What the handler returned.
+        error: E,
+    },
+    /// The consumer can't go on.
+    Consumer(Error),
+}
+
+impl<E: fmt::Display> fmt::Display for RunError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handler { partition, offset, error } => {
+                write!(f, "the handler failed at offset {offset} of {partition}: {error}")
+            }
+            Self::Consumer(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for RunError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Handler { error, .. } => Some(error),
+            Self::Consumer(error) => Some(error),
+        }
+    }
+}
+
+impl Consumer {
+    /// Calls `handler` with every record until the consumer is closed. Records of one partition come one after the other, in
+    /// order, each after the handler has returned for the one before; partitions don't wait for each other. A record counts
+    /// as processed once its handler has returned `Ok`, and is committed every `auto_commit_interval_ms` and at close,
+    /// whatever `enable_auto_commit` says.
+    ///
+    /// A rebalance ends the handlers of the old assignment at their next `await`, and waits for that, before the first
+    /// record of the new one is handled; so does close. What a handler had not finished comes again, here or elsewhere. A
+    /// handler that takes longer than `max_poll_interval_ms` ends the membership like a poll that doesn't come.
+    ///
+    /// Errors: [`RunError::Handler`] with what a handler returned: the other handlers have finished the record that they were
+    /// at, nothing further was handled, and another `run` or `poll` goes on with the failed record. [`RunError::Consumer`]
+    /// with the fatal error, or with [`ErrorKind::InvalidState`] where the consumer has no group. A panic of a handler goes
+    /// on in the caller.
+    pub async fn run<H, F, E>(&self, handler: H) -> Result<(), RunError<E>>
+    where
+        H: Fn(Record) -> F + Send + Sync + 'static,
+        F: Future<Output = std::result::Result<(), E>> + Send + 'static,
+        E: Send + 'static,
+    {
+        self.check_group("a handler").map_err(RunError::Consumer)?;
+        let _words = ByWords::begin(self);
+        let mut workers = Workers::new(Arc::clone(self.shared()), Arc::new(handler));
+        loop {
+            match self.turn(&mut workers).await {
+                Ok(None) => {}
+                Ok(Some(failed)) => {
+                    // What was lost meanwhile comes again by itself.
+                    for partition in workers.paused() {
+                        let _ = self.resume(&[partition]);
+                    }
+                    for (partition, offset) in workers.finish().await {
+                        let _ = self.seek(&partition, offset);
+                    }
+                    return Err(failed);
+                }
+                Err(error) => {
+                    workers.cancel().await;
+                    match error.kind() {
+                        ErrorKind::Rebalancing | ErrorKind::MaxPollInterval => {}
+                        ErrorKind::Closed => return Ok(()),
+                        _ => return Err(RunError::Consumer(error)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// One turn: hands out what is ready, or waits for something to happen.
+    async fn turn<H, F, E>(&self, workers: &mut Workers<H, E>) -> Result<Option<RunError<E>>>
+    where
+        H: Fn(Record) -> F + Send + Sync + 'static,
+        F: Future<Output = std::result::Result<(), E>> + Send + 'static,
+        E: Send + 'static,
+    {
+        let poll = self.begin_poll()?;
+        let changed = self.changed();
+        if let Some(batch) = poll.take()? {
+            for slice in batch.slices() {
+                if workers.hand(batch.consumer, slice) {
+                    // The rebalance that makes this fail is told by the next take.
+                    let _ = self.pause(std::slice::from_ref(&slice.partition));
+                }
+            }
+            return Ok(None);
+        }
+        tokio::select! {
+            () = changed => {}
+            Some(news) = workers.news.recv() => match news {
+                News::Handled(partition, fence) => {
+                    if workers.handled(&partition, fence) {
+                        let _ = self.resume(&[partition]);
+                    }
+                }
+                News::Failed { partition, offset, error } => {
+                    return Ok(Some(RunError::Handler { partition, offset, error }));
+                }
+            },
+            Some(ended) = workers.tasks.join_next(), if !workers.tasks.is_empty() => drop(workers.note(ended)),
+        }
+        Ok(None)
+    }
+}
+
+/// Polls prove nothing while this lives: handlers do.
+struct ByWords<'a>(&'a Consumer, Proof);
+
+impl<'a> ByWords<'a> {
+    fn begin(consumer: &'a Consumer) -> Self {
+        Self(consumer, consumer.shared().delivery.prove_by(Proof::Words))
+    }
+}
+
+impl Drop for ByWords<'_> {
+    fn drop(&mut self) {
+        self.0.shared().delivery.prove_by(self.1);
+    }
+}
+
+enum News<E> {
+    Handled(TopicPartition, Fence),
+    Failed { partition: TopicPartition, offset: u64, error: E },
+}
+
+/// The first record that a worker left unhandled, if any.
+type Left = Option<(TopicPartition, u64)>;
+
+struct Workers<H, E> {
+    shared: Arc<Shared>,
+    handler: Arc<H>,
+    by_partition: BTreeMap<TopicPartition, Worker>,
+    /// Aborted when this is dropped.
+    tasks: JoinSet<Left>,
+    /// Workers finish the record that they are at, and go.
+    stop: CancellationToken,
+    tell: mpsc::UnboundedSender<News<E>>,
+    news: mpsc::UnboundedReceiver<News<E>>,
+}
+
+struct Worker {
+    fence: Fence,
+    records: mpsc::UnboundedSender<(u64, Slice)>,
+    /// How many records were handed over and are not handled.
+    open: usize,
+    paused: bool,
+}
+
+impl<H, F, E> Workers<H, E>
+where
+    H: Fn(Record) -> F + Send + Sync + 'static,
+    F: Future<Output = std::result::Result<(), E>> + Send + 'static,
+    E: Send + 'static,
+{
+    fn new(shared: Arc<Shared>, handler: Arc<H>) -> Self {
+        let (tell, news) = mpsc::unbounded_channel();
+        let (by_partition, tasks, stop) = (BTreeMap::new(), JoinSet::new(), CancellationToken::new());
+        Self { shared, handler, by_partition, tasks, stop, tell, news }
+    }
+
+    /// Gives records to their partition's worker. True where it has more than enough now.
+    fn hand(&mut self, consumer: u64, slice: &Slice) -> bool {
+        let fresh = |worker: &Worker| worker.fence == slice.fence;
+        if !self.by_partition.get(&slice.partition).is_some_and(fresh) {
+            let worker = self.hire(slice.fence);
+            self.by_partition.insert(slice.partition.clone(), worker);
+        }
+        let Some(worker) = self.by_partition.get_mut(&slice.partition) else { return false };
+        worker.open += slice.records.len();
+        // A worker that is gone has said why.
+        let _ = worker.records.send((consumer, slice.clone()));
+        let enough = !worker.paused && worker.open >= self.shared.settings.max_poll_records as usize;
+        worker.paused |= enough;
+        enough
+    }
+
+    fn hire(&mut self, fence: Fence) -> Worker {
+        let (records, incoming) = mpsc::unbounded_channel();
+        let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
+        let work = work(shared, handler, incoming, self.stop.clone(), self.tell.clone());
+        self.tasks.spawn_on(work, &self.shared.environment.runtime);
+        Worker { fence, records, open: 0, paused: false }
+    }
+
+    /// A record is handled. True where its worker can do with more again.
+    fn handled(&mut self, partition: &TopicPartition, fence: Fence) -> bool {
+        let Some(worker) = self.by_partition.get_mut(partition).filter(|worker| worker.fence == fence) else {
+            return false;
+        };
+        worker.open -= 1;
+        let wants = worker.paused && worker.open < self.shared.settings.max_poll_records.div_ceil(2) as usize;
+        worker.paused &= !wants;
+        wants
+    }
+
+    /// The partitions that were paused because their workers had enough.
+    fn paused(&self) -> Vec<TopicPartition> {
+        let paused = self.by_partition.iter().filter(|(_, worker)| worker.paused);
+        paused.map(|(partition, _)| partition.clone()).collect()
+    }
+
+    /// Lets every worker finish the record that it is at. Returns where each partition has to go on.
+    async fn finish(&mut self) -> Vec<(TopicPartition, u64)> {
+        self.stop.cancel();
+        self.by_partition.clear();
+        let mut left = Vec::new();
+        while let Some(ended) = self.tasks.join_next().await {
+            left.extend(self.note(ended));
+        }
+        left
+    }
+
+    /// Ends all workers at their next await, and waits until they have.
+    async fn cancel(&mut self) {
+        self.by_partition.clear();
+        self.tasks.abort_all();
+        while let Some(ended) = self.tasks.join_next().await {
+            self.note(ended);
+        }
+        while self.news.try_recv().is_ok() {}
+    }
+
+    fn note(&self, ended: std::result::Result<Left, tokio::task::JoinError>) -> Left {
+        match ended {
+            Ok(left) => left,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => None,
+        }
+    }
+}
+
+/// Handles the records of one partition under one fence.
+async fn work<H, F, E>(
+    shared: Arc<Shared>,
+    handler: Arc<H>,
+    mut incoming: mpsc::UnboundedReceiver<(u64, Slice)>,
+    stop: CancellationToken,
+    tell: mpsc::UnboundedSender<News<E>>,
+) -> Left
+where
+    H: Fn(Record) -> F,
+    F: Future<Output = std::result::Result<(), E>>,
+{
+    while let Some((consumer, slice)) = incoming.recv().await {
+        for index in slice.records.clone() {
+            let record = Record { consumer, slice: slice.clone(), index };
+            let (partition, offset) = (record.partition().clone(), record.offset());
+            if stop.is_cancelled() {
+                return Some((partition, offset));
+            }
+            let handling = Handling::begin(&shared);
+            let handled = handler(record.clone()).await;
+            drop(handling);
+            if let Err(error) = handled {
+                let _ = tell.send(News::Failed { partition: partition.clone(), offset, error });
+                return Some((partition, offset));
+            }
+            if shared.delivery.acknowledge(&record).is_err() {
+                // Its assignment has ended; the next take says so to the others.
+                return None;
+            }
+            let _ = tell.send(News::Handled(partition, slice.fence));
+        }
+    }
+    None
+}
+
+/// A handler at work, for `max_poll_interval_ms`.
+struct Handling<'a>(&'a Shared);
+
+impl<'a> Handling<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.delivery.handle();
+        Self(shared)
+    }
+}
+
+impl Drop for Handling<'_> {
+    fn drop(&mut self) {
+        self.0.delivery.handled();
+    }
+}
