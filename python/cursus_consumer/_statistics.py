@@ -12,6 +12,8 @@ class PartitionStatistics:
 
     position: int
     """The next offset that poll will return."""
+    fetched: int
+    """The next offset that is asked of the broker: what lies between the position and this is buffered."""
     committed: int | None
     """The committed offset, as far as this consumer knows; absent where nothing is committed."""
     buffered_bytes: int

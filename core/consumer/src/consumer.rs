@@ -585,6 +585,7 @@ impl Consumer {
                 partition,
                 PartitionStatistics {
                     position: owned.position,
+                    fetched: owned.fetched,
                     committed: owned.committed,
                     buffered_bytes: owned.buffered,
                     leader,

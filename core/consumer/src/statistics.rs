@@ -134,6 +134,8 @@ statistics! {
     PARTITION_STATISTICS, PartitionStatistics, "What a consumer is doing with one partition.":
     /// The next offset that poll will return.
     position: u64 = "integer";
+    /// The next offset that is asked of the broker: what lies between the position and this is buffered.
+    fetched: u64 = "integer";
     /// The committed offset, as far as this consumer knows; absent where nothing is committed.
     committed: Option<u64> = "integer?";
     /// Bytes fetched and not yet returned by poll.
@@ -149,8 +151,13 @@ mod tests {
     #[test]
     fn every_value_is_of_the_kind_that_its_row_names() {
         let partition = TopicPartition::new(cursus_wire::Topic::new("t").unwrap(), 0);
-        let of_partition =
-            PartitionStatistics { position: 7, committed: None, buffered_bytes: 0, leader: Some("h:1".to_owned()) };
+        let of_partition = PartitionStatistics {
+            position: 7,
+            fetched: 9,
+            committed: None,
+            buffered_bytes: 0,
+            leader: Some("h:1".to_owned()),
+        };
         let statistics = Statistics {
             state: State::Running,
             member: Some("m".to_owned()),

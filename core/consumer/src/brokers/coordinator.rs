@@ -75,7 +75,9 @@ impl Coordinator {
     async fn call_for<R: Request>(&self, purpose: Purpose, request: &R) -> Result<R::Reply, CallError> {
         let result = self.call_unreported(purpose, request).await;
         match &result {
-            Err(CallError::Lost(why) | CallError::Corrupt(why)) => self.health.unreachable(Part::Coordinator, why),
+            Err(CallError::Unsent(why) | CallError::Lost(why) | CallError::Corrupt(why)) => {
+                self.health.unreachable(Part::Coordinator, why);
+            }
             // It answers, and knows what it is talking about.
             Ok(_) => self.health.recovered(&Part::Coordinator),
             Err(CallError::Refused(error)) => match error.meaning() {
@@ -120,7 +122,7 @@ impl Coordinator {
                 Ok(reply) => return Ok(reply),
             }
         }
-        Err(CallError::Lost(format!("the brokers send us around in circles: {last}")))
+        Err(CallError::Unsent(format!("the brokers send us around in circles: {last}")))
     }
 }
 

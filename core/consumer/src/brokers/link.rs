@@ -23,7 +23,9 @@ use crate::health::Health;
 /// Why a request got no reply that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallError {
-    /// The connection couldn't be made, or was lost. Whether the request was carried out is unknown.
+    /// The connection couldn't be made, or was lost before the request was written: nothing was carried out.
+    Unsent(String),
+    /// The connection was lost. Whether the request was carried out is unknown.
     Lost(String),
     /// The broker answered, with an error.
     Refused(BrokerError),
@@ -34,7 +36,7 @@ pub(crate) enum CallError {
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost(why) | Self::Corrupt(why) => f.write_str(why),
+            Self::Unsent(why) | Self::Lost(why) | Self::Corrupt(why) => f.write_str(why),
             Self::Refused(error) => write!(f, "{error}"),
         }
     }
@@ -96,9 +98,9 @@ impl Link {
         let frame = request.frame().map_err(|error| CallError::Corrupt(error.to_string()))?;
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now() + time;
-        let lost = || CallError::Lost(format!("the connection to {} is closed", self.address));
-        self.calls.send(Call { frame, deadline, answer }).map_err(|_| lost())?;
-        let body = answered.await.unwrap_or_else(|_| Err(lost()))?;
+        let closed = || format!("the connection to {} is closed", self.address);
+        self.calls.send(Call { frame, deadline, answer }).map_err(|_| CallError::Unsent(closed()))?;
+        let body = answered.await.unwrap_or_else(|_| Err(CallError::Lost(closed())))?;
         R::Reply::parse(&body).map_err(|error| match error {
             ReplyError::Broker(error) => CallError::Refused(error),
             nonsense => {
@@ -141,15 +143,16 @@ async fn drive(
     calls.close();
     let End::Failed(why) = end else { return };
     let why = format!("{address}: {why}");
-    while let Ok(call) = calls.try_recv() {
-        pending.push_back(Pending { deadline: call.deadline, answer: call.answer });
-    }
     // Every reply that is missing now may have been carried out; an idle connection that the broker closed lost nothing.
-    if !pending.is_empty() && !condemned {
+    let waiting: Vec<_> = std::iter::from_fn(|| calls.try_recv().ok()).collect();
+    if !(pending.is_empty() && waiting.is_empty()) && !condemned {
         context.health.reconnect();
     }
     for call in pending {
         let _ = call.answer.send(Err(CallError::Lost(why.clone())));
+    }
+    for call in waiting {
+        let _ = call.answer.send(Err(CallError::Unsent(why.clone())));
     }
 }
 

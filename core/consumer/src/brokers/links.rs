@@ -224,7 +224,7 @@ impl Links {
                 open.push(async move { (link.call(request, Duration::ZERO).await, address) });
             }
             if open.is_empty() {
-                return Err(telling.unwrap_or_else(|| CallError::Lost("no broker is known".to_owned())));
+                return Err(telling.unwrap_or_else(|| CallError::Unsent("no broker is known".to_owned())));
             }
             launch = true;
             let more = waiting.len() > 0;
@@ -249,7 +249,7 @@ impl Links {
 /// How much a failed answer says about the cluster.
 fn weight(error: &CallError) -> u32 {
     match error {
-        CallError::Lost(_) => 0,
+        CallError::Unsent(_) | CallError::Lost(_) => 0,
         CallError::Corrupt(_) => 1,
         CallError::Refused(error) if error.meaning() == Meaning::TopicNotFound => 2,
         CallError::Refused(_) => 3,

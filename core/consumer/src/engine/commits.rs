@@ -18,8 +18,8 @@ pub(crate) struct Pending {
     deadline: Option<Instant>,
     /// Nobody: the engine's own commits.
     answer: Option<oneshot::Sender<Result<()>>>,
-    /// It was on its way at least once, so its outcome may be unknown.
-    sent: bool,
+    /// It was on its way at least once and got no answer, so that its outcome is unknown.
+    unknown: bool,
     /// Its time was over while it was on its way: it isn't sent again.
     expired: bool,
     /// It was refused together with others: it goes by itself, so that it can't sink them or be sunk.
@@ -28,7 +28,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(super) fn new(claims: Claims, deadline: Option<Instant>, answer: Option<oneshot::Sender<Result<()>>>) -> Self {
-        Self { claims, deadline, answer, sent: false, expired: false, alone: false }
+        Self { claims, deadline, answer, unknown: false, expired: false, alone: false }
     }
 
     pub(super) fn alone(self) -> Self {
@@ -46,14 +46,14 @@ impl Pending {
         self.answer.is_none()
     }
 
-    /// It was refused for sure: what was sent did not count.
-    pub(super) fn unsent(self) -> Self {
-        Self { sent: false, ..self }
+    /// It was on its way, and whether it counts was never said.
+    pub(super) fn unknown(self) -> Self {
+        Self { unknown: true, ..self }
     }
 
     /// The end of a commit whose partitions are no longer this member's.
     pub(super) fn end_stale(self, error: Error) {
-        if !self.sent {
+        if !self.unknown {
             return self.end(Err(error));
         }
         let message = format!(
@@ -74,7 +74,7 @@ impl Pending {
 
     fn tell_expired(&mut self) {
         let partitions = listed(self.claims.keys());
-        let error = if self.sent {
+        let error = if self.unknown {
             Error::new(
                 ErrorKind::CommitOutcomeUnknown,
                 format!("the commit of {partitions} was sent and not answered in time: it may or may not count"),
@@ -129,12 +129,11 @@ impl Commits {
             if pending.alone && !self.in_flight.is_empty() {
                 break;
             }
-            let Some(mut pending) = self.waiting.pop_front() else { break };
+            let Some(pending) = self.waiting.pop_front() else { break };
             for (partition, claim) in &pending.claims {
                 let entry = merged.entry(partition.clone()).or_insert(*claim);
                 entry.1 = entry.1.max(claim.1);
             }
-            pending.sent = true;
             let alone = pending.alone;
             self.in_flight.push(pending);
             if alone {
@@ -168,6 +167,7 @@ impl Commits {
             if over(&pending) { pending.tell_expired() } else { self.waiting.push_back(pending) }
         }
         for pending in self.in_flight.iter_mut().filter(|pending| over(pending)) {
+            pending.unknown = true;
             pending.tell_expired();
             pending.expired = true;
         }
@@ -176,6 +176,7 @@ impl Commits {
     /// Takes out everything, because nothing more will be sent.
     pub(super) fn take_all(&mut self) -> Vec<Pending> {
         self.open = false;
-        std::mem::take(&mut self.in_flight).into_iter().chain(std::mem::take(&mut self.waiting)).collect()
+        let in_flight = std::mem::take(&mut self.in_flight).into_iter().map(Pending::unknown);
+        in_flight.chain(std::mem::take(&mut self.waiting)).collect()
     }
 }

@@ -133,7 +133,7 @@ impl Session {
                 self.feed(Event::Alive { generation });
             }
             Err(CallError::Refused(error)) => match error.meaning() {
-                meaning if is_passing(&meaning) => self.commit_later(sent.into_iter().map(Pending::unsent).collect()),
+                meaning if is_passing(&meaning) => self.commit_later(sent),
                 Meaning::OffsetRegression if sent.len() > 1 => {
                     self.commits.put_back(sent.into_iter().map(Pending::alone).collect());
                 }
@@ -155,7 +155,7 @@ impl Session {
                 }
                 Meaning::GroupNotFound => {
                     // Whether that is to be believed is the membership's to judge; until then the commits wait.
-                    self.commit_later(sent.into_iter().map(Pending::unsent).collect());
+                    self.commit_later(sent);
                     self.fenced(generation, CallError::Refused(error));
                 }
                 Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::NotOwner => {
@@ -192,8 +192,12 @@ impl Session {
                     }
                 }
             },
-            Err(lost) => {
+            Err(unsent @ CallError::Unsent(_)) => {
                 self.commit_later(sent);
+                self.fenced(generation, unsent);
+            }
+            Err(lost) => {
+                self.commit_later(sent.into_iter().map(Pending::unknown).collect());
                 self.fenced(generation, lost);
             }
         }

@@ -86,7 +86,7 @@ impl Logs {
         for partition in partitions {
             match leadership.leaders.get(*partition as usize) {
                 Some(Some(leader)) => drop(by_leader.entry(leader).or_default().insert(*partition)),
-                Some(None) => problem = Some(CallError::Lost(format!("no broker leads {}-{partition}", self.topic))),
+                Some(None) => problem = Some(CallError::Unsent(format!("no broker leads {}-{partition}", self.topic))),
                 None => {}
             }
         }

@@ -119,7 +119,7 @@ impl Session {
             while !answer.is_closed() {
                 let result = match ask().await {
                     Ok(found) => Ok(found),
-                    Err(CallError::Lost(_)) => {
+                    Err(CallError::Unsent(_) | CallError::Lost(_)) => {
                         sleep(backoff.next()).await;
                         continue;
                     }

@@ -450,7 +450,7 @@ impl Session {
             }
             Err(error) => {
                 match &error {
-                    CallError::Lost(why) => health.unreachable(Part::Topic, why),
+                    CallError::Unsent(why) | CallError::Lost(why) => health.unreachable(Part::Topic, why),
                     other => health.trouble(Part::Topic, &other.to_string()),
                 }
                 let missing =

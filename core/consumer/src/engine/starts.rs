@@ -197,7 +197,7 @@ impl Policy {
         let logs = self.logs.of(partitions).await?;
         if let Some(missing) = partitions.iter().find(|partition| !logs.contains_key(partition)) {
             let why = format!("no broker knows {}-{missing}", self.logs.topic);
-            return Err(CallError::Lost(why).into());
+            return Err(CallError::Unsent(why).into());
         }
         if self.membership.is_some() {
             // A commit of 0 may have been taken a moment ago, and not be seen yet.
@@ -264,7 +264,7 @@ impl Policy {
     pub(super) async fn replace(&self, partition: u32, position: u64) -> Result<u64, Unplaced> {
         let logs = self.logs.of(&BTreeSet::from([partition])).await?;
         let name = TopicPartition::new(self.logs.topic.clone(), partition);
-        let log = logs.get(&partition).ok_or_else(|| CallError::Lost(format!("no broker knows {name}")))?;
+        let log = logs.get(&partition).ok_or_else(|| CallError::Unsent(format!("no broker knows {name}")))?;
         let (earliest, end) = (log.bounds.earliest, self.logs.end(&log.bounds));
         if (earliest..=end).contains(&position) {
             return Ok(position);

@@ -45,6 +45,7 @@ pub fn settings(cluster: &Cluster, more: &[(&str, Value)]) -> Settings {
         ("retry_backoff_max_ms".into(), 100u64.into()),
         ("enable_auto_commit".into(), false.into()),
         ("fetch_wait_ms".into(), 100u64.into()),
+        ("mode".into(), mode().into()),
     ]);
     all.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     Settings::from_values(all).expect("valid settings")
@@ -127,14 +128,21 @@ pub async fn read(consumer: &Consumer, seen: &mut Seen, count: u64) {
 /// Starts a consumer and waits until it has fetched, and not yet returned, all there is.
 pub async fn fetched(cluster: &Cluster, consumer: &Consumer) {
     started(consumer).await;
-    let at_its_end = |cluster: &Cluster, partition: u32, end: u64| {
-        let asked = format!(" partition={partition} offset={end} ");
-        cluster.requests().iter().any(|request| request.command == "CONSUME" && request.text.contains(&asked))
-    };
-    let all = cluster.wait_for("readers at the ends", |cluster| {
-        cluster.end_offsets("t").into_iter().all(|(partition, end)| end == 0 || at_its_end(cluster, partition, end))
-    });
-    soon("everything to be fetched", all).await;
+    let ends = cluster.end_offsets("t");
+    until("everything to be fetched", consumer, |consumer| {
+        consumer.statistics().partitions.iter().all(|(p, partition)| partition.fetched == ends[&p.partition])
+    })
+    .await;
+}
+
+/// How this run of the tests reads: the files of `streaming.rs` are the same tests, streamed.
+pub fn mode() -> &'static str {
+    if module_path!().starts_with("streaming") { "streaming" } else { "polling" }
+}
+
+/// The command that reads in this mode.
+pub fn reading() -> &'static str {
+    if mode() == "streaming" { "STREAM" } else { "CONSUME" }
 }
 
 pub async fn started(consumer: &Consumer) {

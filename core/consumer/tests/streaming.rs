@@ -1,0 +1,12 @@
+//! What polling promises, streaming promises too: the same tests, in the other mode.
+
+#[path = "closing.rs"]
+mod closing;
+#[path = "committing.rs"]
+mod committing;
+#[path = "reading.rs"]
+mod reading;
+#[path = "rebalancing.rs"]
+mod rebalancing;
+#[path = "recovery.rs"]
+mod recovery;
