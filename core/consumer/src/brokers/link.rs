@@ -145,7 +145,8 @@ async fn drive(
     let why = format!("{address}: {why}");
     // Every reply that is missing now may have been carried out; an idle connection that the broker closed lost nothing.
     let waiting: Vec<_> = std::iter::from_fn(|| calls.try_recv().ok()).collect();
-    if !(pending.is_empty() && waiting.is_empty()) && !condemned {
+    let unanswered = pending.len() + waiting.len();
+    if unanswered > 0 && !condemned {
         context.health.reconnect();
     }
     for call in pending {

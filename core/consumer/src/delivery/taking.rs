@@ -72,7 +72,8 @@ impl Delivery {
     pub(crate) fn next_rebalance(&self) -> Option<Rebalance> {
         let mut inner = self.lock();
         let next = inner.rebalances.pop_front();
-        if inner.rebalances.is_empty() {
+        if next.is_some() && inner.rebalances.is_empty() {
+            // What was kept back until now can be taken.
             drop(inner);
             self.ready.notify_waiters();
         }

@@ -35,6 +35,9 @@ impl Session {
 
     /// The engine's own commit of what is proven processed.
     pub(crate) fn auto_commit(&mut self) {
+        if self.machine.is_alone() {
+            return;
+        }
         // What waits of our own is part of what is proven now.
         self.commits.waiting.retain(|pending| !pending.is_own());
         let mut claims = self.common.shared.delivery.uncommitted();

@@ -48,7 +48,8 @@ impl Reader {
                         _ => End::Refused(error),
                     };
                 }
-                Err(CallError::Unsent(why) | CallError::Lost(why) | CallError::Corrupt(why)) => {
+                Err(CallError::Unsent(why)) => return End::Lost(why),
+                Err(CallError::Lost(why) | CallError::Corrupt(why)) => {
                     self.sizing.lost();
                     return End::Lost(why);
                 }
