@@ -16,6 +16,7 @@ use crate::arguments::{Arguments, quote, signed};
 use crate::calendar::rfc3339;
 use crate::groups::Caller;
 use crate::shared::DEFAULT_GROUP;
+use crate::transactions::coordinator_key;
 
 /// The arguments that all commands of a member have.
 pub(super) struct Named<'a> {
@@ -49,7 +50,7 @@ pub(super) fn find_coordinator(context: &Context<'_>, arguments: &Arguments) -> 
     context.shared.read(|state| {
         let (key, kind) = match (group, transactional) {
             (Some(group), _) => (group.to_owned(), CoordinatorKind::Group),
-            (None, Some(id)) => (format!("txn:{id}"), CoordinatorKind::Transaction),
+            (None, Some(id)) => (coordinator_key(id), CoordinatorKind::Transaction),
             (None, None) => return Err("missing_coordinator_key command=FIND_COORDINATOR".to_owned()),
         };
         let broker = state.coordinator(&key);

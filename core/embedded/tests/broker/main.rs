@@ -13,3 +13,4 @@ mod publishing;
 mod reading;
 mod streams;
 mod topics;
+mod transactions;
