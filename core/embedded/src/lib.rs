@@ -55,6 +55,7 @@ mod shared;
 mod stream;
 mod topics;
 mod transactions;
+mod writer;
 
 pub use cluster::Cluster;
 pub use control::{GroupView, NewRecord};
@@ -62,3 +63,4 @@ pub use error::ControlError;
 pub use faults::Hold;
 pub use journal::Request;
 pub use options::Options;
+pub use writer::{GroupMetadata, TransactionalWriter, WriterError};

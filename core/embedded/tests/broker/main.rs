@@ -14,3 +14,4 @@ mod reading;
 mod streams;
 mod topics;
 mod transactions;
+mod writer;
