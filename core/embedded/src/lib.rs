@@ -59,6 +59,7 @@ mod writer;
 
 pub use cluster::Cluster;
 pub use control::{GroupView, NewRecord};
+pub use cursus_wire::{BrokerError, Meaning};
 pub use error::ControlError;
 pub use faults::Hold;
 pub use journal::Request;
