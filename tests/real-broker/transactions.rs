@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cursus_embedded::{GroupMetadata, TransactionalWriter, WriterError};
 use cursus_wire::Meaning;
-use cursus_wire::command::{Consume, Isolation, JoinGroup};
+use cursus_wire::command::{Consume, FindTransactionCoordinator, Isolation, JoinGroup};
 
 use crate::client::ask;
 use crate::consumers::{PATIENCE, soon};
@@ -141,4 +141,24 @@ async fn a_transaction_outlives_its_broker() {
     }
     let seen = shown(&place, 0, Isolation::ReadCommitted).await;
     assert_eq!(seen, [(0, "first".to_owned(), false), (2, "second".to_owned(), false)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_waits_for_its_coordinator_to_come_back() {
+    let Some(place) = Place::harmed().await else { return };
+    place.create(6).await;
+    let id = unique("transactional");
+    let mut writer = writer(&place, &id);
+    let found = place.ask(&FindTransactionCoordinator { transactional_id: id.parse().unwrap() }).await;
+    let coordinator = format!("{}:{}", found.host, found.port);
+    // Nothing is published where a leader is away.
+    let leaders = place.leaders().await;
+    let partition = leaders.iter().position(|leader| *leader != coordinator).expect("another leader");
+    let partition = u32::try_from(partition).unwrap();
+    soon("a transaction", writer.begin()).await.unwrap();
+    soon("a record", writer.publish(place.topic.as_str(), "", "v", Some(partition))).await.unwrap();
+    place.cluster().kill(&coordinator);
+    let (committed, ()) = tokio::join!(soon("the commit", writer.commit()), place.cluster().heal(&coordinator));
+    committed.unwrap();
+    assert_eq!(shown(&place, partition, Isolation::ReadCommitted).await, [(0, "v".to_owned(), false)]);
 }

@@ -208,8 +208,8 @@ impl BrokerError {
         if reason.contains("offset regression") {
             return Meaning::OffsetRegression;
         }
-        if reason.starts_with("producer fenced") {
-            return Meaning::ProducerFenced;
+        if reason.starts_with("producer fenced") || reason.starts_with("producer epoch not initialized") {
+            return Self::fenced(reason);
         }
         // A transaction's coordinator passes on what others told it. Once the commit is decided it only has to be asked again.
         if self.code.starts_with("transaction_")
@@ -219,6 +219,15 @@ impl BrokerError {
             return inner.leaf_meaning();
         }
         self.leaf_meaning()
+    }
+
+    /// What it means that a transaction is at another epoch. A broker that has just started knows only an older one.
+    fn fenced(reason: &str) -> Meaning {
+        let epoch = |key| reason.split(' ').find_map(|word| word.strip_prefix(key)?.parse::<i64>().ok());
+        match (epoch("current_epoch="), epoch("requested_epoch=")) {
+            (Some(current), Some(requested)) if current < requested => Meaning::Transient,
+            _ => Meaning::ProducerFenced,
+        }
     }
 
     /// What the code means, whoever passed it on.
@@ -384,6 +393,14 @@ mod tests {
                 Meaning::ProducerFenced,
             ),
             ("transaction_not_found reason=\"transaction t not found\"", Meaning::Permanent),
+            (
+                "transaction_not_found reason=\"producer fenced transactional_id=t current_epoch=2 requested_epoch=1\"",
+                Meaning::ProducerFenced,
+            ),
+            (
+                "transaction_not_found reason=\"producer fenced transactional_id=t current_epoch=1 requested_epoch=2\"",
+                Meaning::Transient,
+            ),
             (
                 "transaction_commit_failed state=open reason=\"ERROR: GEN_MISMATCH current=2 requested=1\"",
                 Meaning::GenerationMismatch { current: 2 },

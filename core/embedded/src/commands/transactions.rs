@@ -304,7 +304,10 @@ fn append(
         Ok::<(), String>(())
     });
     appended.map_err(|problem| {
-        let reason = format!("sync idempotent publish failed: {problem}");
-        if context.shared.is_cluster() { format!("ERROR: {}", because("broker_error", &reason)) } else { reason }
+        if context.shared.is_cluster() {
+            let reason = format!("failed to append locally: {problem}");
+            return format!("ERROR: {}", because("broker_error", &reason));
+        }
+        format!("sync idempotent publish failed: {problem}")
     })
 }

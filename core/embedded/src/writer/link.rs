@@ -15,7 +15,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// How long a broker may deny a topic that was just made.
-const SETTLING: Duration = Duration::from_secs(1);
+const NEW_TOPIC: Duration = Duration::from_secs(1);
+
+/// How long a broker that has just started may deny what its cluster knows.
+const CATCHING_UP: Duration = Duration::from_secs(5);
 
 /// The pause before the next attempt, doubled each time up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -204,7 +207,7 @@ impl Link {
         loop {
             let last = match self.attempt(request, deadline).await {
                 Ok(reply) => return Ok(reply),
-                Err(Failure::Refused(error)) if passes(&error, begun) => {
+                Err(Failure::Refused(error)) if passes(&error, begun, lost) => {
                     // The coordinator has begun to do it.
                     lost |= error.code.starts_with("transaction_");
                     error.to_string()
@@ -225,13 +228,22 @@ impl Link {
     }
 }
 
-/// Whether an error passes by itself.
-fn passes(error: &BrokerError, begun: Instant) -> bool {
-    match error.meaning() {
-        Meaning::Transient | Meaning::NotCoordinator(_) => true,
-        Meaning::TopicNotFound => begun.elapsed() < SETTLING,
+/// Whether an error passes by itself. `lost` says that an earlier attempt may have been carried out.
+fn passes(error: &BrokerError, begun: Instant, lost: bool) -> bool {
+    let reason = error.field("reason").unwrap_or_default();
+    match (error.meaning(), error.code.as_str()) {
+        (Meaning::Transient | Meaning::NotCoordinator(_), _) => true,
+        (Meaning::TopicNotFound, _) => begun.elapsed() < NEW_TOPIC,
+        (Meaning::ProducerFenced, _) => false,
+        // Nobody asks for a transaction that never was. One that was sent a commit is not simply dropped either.
+        (_, "transaction_not_found") => begun.elapsed() < CATCHING_UP,
+        (_, "transaction_aborted") => lost && begun.elapsed() < CATCHING_UP,
         // Somebody's commit is on its way, perhaps that of this program's last run.
-        _ => error.code == "init_producer_failed" && error.field("reason").is_some_and(|r| r.contains("is committing")),
+        (_, "init_producer_failed") => reason.contains("is committing"),
+        _ => {
+            let denied = reason.ends_with(" not found") || reason.contains("is not initialized");
+            reason.starts_with("transaction ") && denied && begun.elapsed() < CATCHING_UP
+        }
     }
 }
 

@@ -324,6 +324,7 @@ impl TransactionalWriter {
             "transaction_commit_failed" if error.field("state") == Some("committing") => {
                 Stage::Committing { lost: true }
             }
+            "transaction_aborted" | "transaction_not_found" if lost => return Err(self.unknown(last)),
             "transaction_aborted" | "transaction_not_found" => Stage::Idle,
             _ => Stage::Open,
         };

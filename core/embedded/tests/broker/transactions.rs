@@ -202,6 +202,29 @@ async fn offsets_are_committed_with_the_records_or_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_gap_in_the_sequence_numbers_leaves_a_transaction_stuck() {
+    let cluster = with_topic(3, 1).await;
+    let (mut client, owner) = begun(&cluster).await;
+    publish(&mut client, &owner, 0, 1, "v").await;
+    publish(&mut client, &owner, 0, 3, "v").await;
+    let producer = field(&owner, "producerId");
+    for _ in 0..2 {
+        assert_eq!(
+            client.ask(&format!("END_TXN {owner}")).await,
+            format!(
+                "ERROR: transaction_commit_failed state=committing reason=\"ERROR: broker_error reason=\\\"failed to \
+                 append locally: idempotency gap for producer {producer}: expected 2, got 3\\\"\""
+            )
+        );
+    }
+    assert_eq!(cluster.end_offsets("t")[&0], 1, "what came before it is written once");
+    assert_eq!(
+        client.ask(&format!("END_TXN {owner} result=abort")).await,
+        "ERROR: transaction_not_abortable transactional_id=x state=committing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_topic_that_goes_away_keeps_a_transaction_from_its_commit() {
     let cluster = with_topic(1, 1).await;
     let (mut client, owner) = begun(&cluster).await;

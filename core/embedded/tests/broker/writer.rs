@@ -213,6 +213,38 @@ async fn a_commit_waits_for_its_coordinator_to_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_coordinator_that_has_just_started_is_not_believed_at_once() {
+    let cluster = with_topic(3, 1).await;
+    let mut writer = begun(&cluster).await;
+    let denied = "reason=\"transaction x not found\"";
+    let behind = "reason=\"producer fenced transactional_id=x current_epoch=0 requested_epoch=1\"";
+    for round in 0..2 {
+        cluster.fail_next("TXN_PUBLISH", 2, &format!("transaction_publish_failed {denied}")).unwrap();
+        writer.publish("t", "", "v", Some(0)).await.unwrap();
+        cluster.fail_next("END_TXN", 2, &format!("transaction_not_found {denied}")).unwrap();
+        cluster.fail_next("END_TXN", 2, &format!("transaction_not_found {behind}")).unwrap();
+        writer.commit().await.unwrap();
+        if round == 0 {
+            writer.begin().await.unwrap();
+        }
+    }
+    assert_eq!(values(&cluster, 0).await, ["v", "v"]);
+
+    // It doesn't know of a commit whose answer was lost, and that it was aborted is not what is said then.
+    writer.begin().await.unwrap();
+    writer.publish("t", "", "w", Some(0)).await.unwrap();
+    cluster.lose_reply("END_TXN", 1).unwrap();
+    let first = cluster.hold("END_TXN");
+    let committing = tokio::spawn(async move { writer.commit().await });
+    soon(first.reached()).await;
+    cluster.fail_next("END_TXN", 1000, "transaction_aborted transactional_id=x").unwrap();
+    first.release();
+    let outcome = soon(committing).await.unwrap();
+    assert!(matches!(outcome, Err(WriterError::OutcomeUnknown { .. })), "{outcome:?}");
+    assert_eq!(values(&cluster, 0).await, ["v", "v", "w"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_ends_with_its_time_and_says_what_is_known() {
     let cluster = with_topic(3, 1).await;
     cluster.move_coordinator("txn:x", 1).unwrap();
