@@ -10,7 +10,7 @@ from cursus_consumer._settings import ConsumerSettings
 from cursus_consumer._state import State
 from cursus_consumer._statistics import Statistics
 from cursus_consumer.errors import CursusError
-from cursus_consumer.testing import Group, Request
+from cursus_consumer.testing import Group, GroupMember, Request
 
 __version__: str
 __all__ = [
@@ -23,6 +23,8 @@ __all__ = [
     "Record",
     "Records",
     "TopicPartition",
+    "Transaction",
+    "TransactionalWriter",
     "__version__",
     "_error_table",
     "_raise_error",
@@ -384,6 +386,68 @@ class Hold:
 
     def release(self) -> None:
         """Let the held request go on; without one, the hold is taken back."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+@final
+class TransactionalWriter:
+    """Writes records, and a group's offsets with them, in transactions: all of one, or nothing. For tests and examples.
+
+    It works against any brokers, `host:port` each. One writer has one transaction at a time, and one thread uses it at
+    a time. A writer that starts later with the same transactional id takes over: whatever this one does from then on
+    raises `FencedError`. What passes by itself is tried again, for `timeout` seconds in each call.
+
+    An exception in the middle of a call, Ctrl-C for instance, leaves a transaction that can only be aborted.
+    """
+
+    def __new__(cls, brokers: Sequence[str], transactional_id: str, *, timeout: float | None = 30.0) -> Self: ...
+    def begin(self) -> None:
+        """Begin a transaction. Raises `FencedError` where another writer has taken over."""
+
+    def publish(
+        self, topic: str, value: str | bytes, *, key: str | bytes | None = None, partition: int | None = None
+    ) -> int:
+        """Add a record to the transaction, and return the partition it will be in.
+
+        That is the given one, else the one that its key has with every writer, else the next in turn. The value is
+        text, without white space at its ends; the key is one word.
+        """
+
+    def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
+        """Add a group's offsets to the transaction: for each partition the next one to read.
+
+        `metadata` says whose: its `group`, `topic`, `member` and `generation`. Raises `BrokerResponseError` where that
+        member doesn't have the partitions, or no longer; then abort.
+        """
+
+    def commit(self) -> None:
+        """Commit the transaction.
+
+        Raises `BrokerResponseError` where the brokers refuse it: then nothing was written, and it can be aborted.
+        Raises `CommitOutcomeUnknownError` where no answer came: call it again to learn more.
+        """
+
+    def abort(self) -> None:
+        """Drop the transaction: nothing of it is written."""
+
+    def transaction(self) -> Transaction:
+        """Return a context in which a transaction is open: committed at the end, aborted by an exception.
+
+        A commit that is refused aborts it too. One whose outcome is unknown doesn't: call `commit` to learn more.
+        """
+
+@final
+class Transaction:
+    """A transaction, as a context: committed at the end, aborted by an exception."""
+
+    def publish(
+        self, topic: str, value: str | bytes, *, key: str | bytes | None = None, partition: int | None = None
+    ) -> int:
+        """Add a record: see `TransactionalWriter.publish`."""
+
+    def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
+        """Add a group's offsets: see `TransactionalWriter.send_offsets`."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...

@@ -15,10 +15,45 @@ command.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from cursus_consumer._native import EmbeddedCluster, Hold
+from cursus_consumer._native import EmbeddedCluster, Hold, Transaction, TransactionalWriter
+from cursus_consumer.errors import CursusError
 
-__all__ = ["EmbeddedCluster", "Group", "Hold", "Request"]
+__all__ = [
+    "EmbeddedCluster",
+    "FencedError",
+    "Group",
+    "GroupMember",
+    "Hold",
+    "Request",
+    "Transaction",
+    "TransactionalWriter",
+]
+
+
+class FencedError(CursusError):
+    """Another writer has taken over this one's transactional id: this one is done."""
+
+
+class GroupMember(Protocol):
+    """Whose offsets a transaction commits. Anything with these attributes is one."""
+
+    @property
+    def group(self) -> str:
+        """The group."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that the group reads."""
+
+    @property
+    def member(self) -> str:
+        """The member that the partitions are assigned to."""
+
+    @property
+    def generation(self) -> int:
+        """The group's generation at which they are."""
 
 
 @dataclass(frozen=True)

@@ -13,3 +13,4 @@ mod failures;
 mod reading;
 mod rebalancing;
 mod restarting;
+mod transactions;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cursus_consumer::{ErrorKind, State};
+use cursus_embedded::TransactionalWriter;
 use cursus_wire::MAX_BODY;
 
 use crate::client::Client;
@@ -108,20 +109,14 @@ async fn a_transactions_marker_is_a_gap_for_some_and_a_marked_record_for_others(
     place.create(1).await;
     let topic = &place.topic;
     place.fill(1, 0..5, 10).await;
+    let mut writer = TransactionalWriter::new(&place.brokers, &unique("transaction")).unwrap();
     for result in ["commit", "abort"] {
-        let transaction = unique("transaction");
-        let mut client = Client::connect(&place.brokers[0]).await.unwrap();
-        let found = client.tell(&format!("FIND_COORDINATOR transactional_id={transaction}")).await;
-        if place.brokers.len() > 1 {
-            let value = |key| found.split(' ').find_map(|word| word.strip_prefix(key)).expect("an address");
-            client = Client::connect(&format!("{}:{}", value("host="), value("port="))).await.unwrap();
+        soon("a transaction", writer.begin()).await.unwrap();
+        soon("a record", writer.publish(topic.as_str(), "k", result, Some(0))).await.unwrap();
+        match result {
+            "commit" => soon("the commit", writer.commit()).await.unwrap(),
+            _ => soon("the abort", writer.abort()).await.unwrap(),
         }
-        let begun = client.tell(&format!("INIT_PRODUCER_ID transactional_id={transaction}")).await;
-        let words: Vec<_> = begun.split(' ').filter(|word| !word.starts_with("OK")).collect();
-        let producer = words.join(" ");
-        client.tell(&format!("BEGIN_TXN {producer}")).await;
-        client.tell(&format!("TXN_PUBLISH topic={topic} partition=0 seqNum=1 {producer} key=k message={result}")).await;
-        client.tell(&format!("END_TXN {producer} result={result}")).await;
     }
     // Five records, the transaction's, its marker; nothing of the one that was aborted.
     place.fill(1, 7..10, 10).await;

@@ -23,7 +23,7 @@ impl<T> OrRaise<T> for Result<T> {
 
 /// The exception of an error.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
-    build(py, error).map_or_else(|failure| failure, PyErr::from_value)
+    build(py, error, error.broker()).map_or_else(|failure| failure, PyErr::from_value)
 }
 
 /// An exception for an argument that is wrong in value, not in type.
@@ -31,10 +31,16 @@ pub(crate) fn invalid_argument(py: Python<'_>, message: impl Into<String>) -> Py
     exception(py, &Error::new(ErrorKind::InvalidArgument, message))
 }
 
-fn build<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
+/// The exception of an error that a broker's answer caused, where the engine had no part in it.
+pub(crate) fn refused_by_broker(py: Python<'_>, kind: ErrorKind, message: String, broker: &BrokerError) -> PyErr {
+    let error = Error::new(kind, message);
+    build(py, &error, Some(broker)).map_or_else(|failure| failure, PyErr::from_value)
+}
+
+fn build<'py>(py: Python<'py>, error: &Error, broker: Option<&BrokerError>) -> PyResult<Bound<'py, PyAny>> {
     let module = py.import(MODULE)?;
     let more = PyDict::new(py);
-    if let Some(broker) = error.broker() {
+    if let Some(broker) = broker {
         more.set_item("broker", broker_failure(&module, broker)?)?;
     }
     if error.kind() == ErrorKind::Rebalancing {

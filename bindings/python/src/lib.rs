@@ -14,6 +14,7 @@ mod record;
 mod runtime;
 mod settings;
 mod statistics;
+mod writer;
 
 /// The native part of cursus_consumer. Import from `cursus_consumer` instead.
 #[pyo3::pymodule]
@@ -37,6 +38,8 @@ mod _native {
     use crate::settings::setting_names;
     #[pymodule_export]
     use crate::statistics::statistic_names;
+    #[pymodule_export]
+    use crate::writer::{Transaction, TransactionalWriter};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -22,11 +22,14 @@ const AVAILABILITY: [&str; 13] = [
 const FENCING: [&str; 6] =
     ["GEN_MISMATCH", "NOT_OWNER", "STALE_LEADER_EPOCH", "member_not_found", "producer_fenced", "stale_producer_epoch"];
 
-const CONFLICT: [&str; 5] = [
+const CONFLICT: [&str; 8] = [
     "leader_election_rejected",
     "offset_regression",
     "producer_reinitialization_required",
     "topic_not_assigned_to_group",
+    "transaction_aborted",
+    "transaction_already_committed",
+    "transaction_not_abortable",
     "version_conflict",
 ];
 

@@ -68,6 +68,8 @@ impl Connection {
             state.faults.next(name)
         });
         if let Some(gate) = hold {
+            // Somebody may wait for just that.
+            self.shared.change(|_| gate.reach());
             tokio::select! {
                 () = self.running.drain.cancelled() => return Ok(false),
                 () = gate.pass() => {}

@@ -12,7 +12,7 @@ use crate::faults::Hold;
 use crate::incoming::WORDS;
 use crate::journal::Request;
 use crate::shared::{INTERNAL_TOPIC, State};
-use crate::topics::{MAX_PARTITIONS, Topic, check_name};
+use crate::topics::{MAX_PARTITIONS, Topic, check_name, marker};
 
 /// Who wrote what [`Cluster::produce`] and [`Cluster::fill`] write.
 const PRODUCER: &[u8] = b"embedded";
@@ -24,6 +24,26 @@ pub struct NewRecord {
     pub key: Bytes,
     /// The payload. At most 16 MiB, and then it can't be read any more: a reply has room for a little less.
     pub value: Bytes,
+}
+
+impl NewRecord {
+    fn as_written(&self) -> Record<'_> {
+        Record { producer_id: PRODUCER, key: &self.key, value: &self.value, ..Record::default() }
+    }
+}
+
+fn check_sizes(records: &[NewRecord]) -> Result<(), ControlError> {
+    for (index, record) in records.iter().enumerate() {
+        let problem = if record.key.len() > usize::from(u16::MAX) {
+            format!("a key of {} bytes, over 65,535", record.key.len())
+        } else if record.value.len() > cursus_wire::MAX_BODY {
+            format!("a value of {} bytes, over 16 MiB", record.value.len())
+        } else {
+            continue;
+        };
+        return Err(ControlError::RecordTooLarge { index, problem });
+    }
+    Ok(())
 }
 
 impl<K: Into<Bytes>, V: Into<Bytes>> From<(K, V)> for NewRecord {
@@ -94,20 +114,50 @@ impl Cluster {
     ) -> Result<u64, ControlError> {
         let shelf = self.shared().read(|state| Ok(found(state, topic, partition)?.shelf.clone()))?;
         let records: Vec<NewRecord> = records.into_iter().map(Into::into).collect();
-        for (index, record) in records.iter().enumerate() {
-            let problem = if record.key.len() > usize::from(u16::MAX) {
-                format!("a key of {} bytes, over 65,535", record.key.len())
-            } else if record.value.len() > cursus_wire::MAX_BODY {
-                format!("a value of {} bytes, over 16 MiB", record.value.len())
-            } else {
-                continue;
-            };
-            return Err(ControlError::RecordTooLarge { index, problem });
-        }
+        check_sizes(&records)?;
         let end = shelf.write(|log, _| {
-            for NewRecord { key, value } in &records {
-                log.append(&Record { producer_id: PRODUCER, key, value, ..Record::default() });
+            for record in &records {
+                log.append(&record.as_written());
             }
+            log.end()
+        });
+        self.shared().changed();
+        Ok(end)
+    }
+
+    /// Writes the control record of a transaction that had no records, and gives the offset behind it. Committed readers
+    /// don't see it: their offsets have a gap there.
+    ///
+    /// # Errors
+    ///
+    /// No such topic or partition.
+    pub fn append_marker(&self, topic: &str, partition: u32) -> Result<u64, ControlError> {
+        self.append_hidden(topic, partition, &[marker("txn-marker:embedded:commit", 0)])
+    }
+
+    /// Writes records of an aborted transaction and its control record, and gives the offset behind that. Committed readers
+    /// see none of it. Today's brokers write nothing when a transaction is aborted; their format allows it.
+    ///
+    /// # Errors
+    ///
+    /// No such topic or partition, or a record that doesn't fit the protocol; then none of them is written.
+    pub fn append_aborted<R: Into<NewRecord>>(
+        &self,
+        topic: &str,
+        partition: u32,
+        records: impl IntoIterator<Item = R>,
+    ) -> Result<u64, ControlError> {
+        let records: Vec<NewRecord> = records.into_iter().map(Into::into).collect();
+        check_sizes(&records)?;
+        let end = marker("txn-marker:embedded:abort", 0);
+        let records = records.iter().map(NewRecord::as_written).chain([end]);
+        self.append_hidden(topic, partition, &records.collect::<Vec<_>>())
+    }
+
+    fn append_hidden(&self, topic: &str, partition: u32, records: &[Record<'_>]) -> Result<u64, ControlError> {
+        let shelf = self.shared().read(|state| Ok(found(state, topic, partition)?.shelf.clone()))?;
+        let end = shelf.write(|log, _| {
+            records.iter().for_each(|record| log.append_hidden(record));
             log.end()
         });
         self.shared().changed();

@@ -81,9 +81,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// A request is held here.
+    pub(crate) fn reach(&self) {
+        self.reached.send_replace(true);
+    }
+
     /// Waits for the release.
     pub(crate) async fn pass(&self) {
-        self.reached.send_replace(true);
+        self.reach();
         // The sender lives in `self`, so waiting can't fail.
         let _ = self.released.subscribe().wait_for(|released| *released).await;
     }

@@ -29,7 +29,8 @@
 //!   knows everything from the first moment. What real ones say meanwhile [`Cluster::fail_next`] says on command.
 //! - All brokers share one log, so whoever runs may lead; real ones lose their place among the replicas for good.
 //! - GROUP_STATUS tells the time since the cluster's start, as if that had been at the start of 2026.
-//! - There is no TLS, no authentication, no compression, no transaction, no event sourcing; their commands say so.
+//! - A transaction is decided as one: nobody ever sees half of a commit, unless it fails half-way as a real one does.
+//! - There is no TLS, no authentication, no compression, no event sourcing; their commands say so.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -49,13 +50,18 @@ mod log;
 mod options;
 mod patterns;
 mod producers;
+mod sha256;
 mod shared;
 mod stream;
 mod topics;
+mod transactions;
+mod writer;
 
 pub use cluster::Cluster;
 pub use control::{GroupView, NewRecord};
+pub use cursus_wire::{BrokerError, Meaning};
 pub use error::ControlError;
 pub use faults::Hold;
 pub use journal::Request;
 pub use options::Options;
+pub use writer::{GroupMetadata, TransactionalWriter, WriterError};

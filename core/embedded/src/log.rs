@@ -3,6 +3,7 @@
 //! Serving a read is finding two places in an index and handing out slices of chunks: no record is looked at, and what is
 //! older than the chunk being written isn't copied either.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
@@ -53,10 +54,17 @@ impl Slices {
     }
 }
 
+/// A transaction as records name it: the transactional id and its epoch.
+pub(crate) type TransactionKey = (String, i64);
+
 /// A partition's log.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     earliest: u64,
+    /// What a committed reader doesn't see: control records, and the records of aborted transactions.
+    hidden: BTreeSet<u64>,
+    /// The records of each transaction that isn't decided. A committed reader sees nothing from the first of them on.
+    undecided: BTreeMap<TransactionKey, Vec<u64>>,
     closed: Vec<(Index, Bytes)>,
     open: Index,
     tail: BytesMut,
@@ -87,10 +95,58 @@ impl Log {
         offset
     }
 
+    /// Writes a transaction's record. It is undecided until [`Log::decide`].
+    pub(crate) fn append_undecided(&mut self, transaction: &TransactionKey, record: &Record<'_>) {
+        let offset = self.append(record);
+        self.undecided.entry(transaction.clone()).or_default().push(offset);
+    }
+
+    /// Writes a record that no committed reader sees.
+    pub(crate) fn append_hidden(&mut self, record: &Record<'_>) {
+        let offset = self.append(record);
+        self.hidden.insert(offset);
+    }
+
+    /// A transaction is committed: from here on its records are like all others.
+    pub(crate) fn decide(&mut self, transaction: &TransactionKey) {
+        self.undecided.remove(transaction);
+    }
+
     /// Forgets the records below `earliest`, as retention does. Beyond the end it stops at the end.
     pub(crate) fn truncate(&mut self, earliest: u64) {
         self.earliest = earliest.clamp(self.earliest, self.end());
         self.closed.retain(|(index, _)| index.end() > self.earliest);
+        self.hidden = self.hidden.split_off(&self.earliest);
+    }
+
+    /// At most `most` of the records from offset `from` on that a committed reader sees.
+    pub(crate) fn read_committed(&self, from: u64, most: u32) -> Slices {
+        let from = from.max(self.earliest);
+        let stable = self.undecided.values().filter_map(|offsets| offsets.first()).min();
+        let end = stable.map_or(self.end(), |stable| self.end().min(*stable));
+        let mut all = Slices { next: from, ..Slices::default() };
+        if from >= end {
+            return all;
+        }
+        // What is hidden ends a run of what is seen.
+        let mut start = from;
+        for hidden in self.hidden.range(from..end).copied().chain([end]) {
+            let wanted = most - all.count;
+            if wanted == 0 {
+                break;
+            }
+            let run = u32::try_from(hidden - start).unwrap_or(u32::MAX).min(wanted);
+            let slices = self.read(start, run);
+            if slices.count > 0 {
+                let first = if all.count == 0 { slices.sequences.0 } else { all.sequences.0 };
+                all.sequences = (first, slices.sequences.1);
+                all.count += slices.count;
+                all.next = slices.next;
+                all.bytes.extend(slices.bytes);
+            }
+            start = hidden + 1;
+        }
+        all
     }
 
     /// At most `most` records from offset `from` on, which must be kept or be the end.
@@ -194,6 +250,33 @@ mod tests {
         assert_eq!((log.earliest(), log.end()), (5_000, 5_000));
         log.append(&Record::default());
         assert_eq!(decode(&log.read(5_000, 10)).bounds(), Some((5_000, 5_000)));
+    }
+
+    #[test]
+    fn a_committed_reader_sees_all_but_what_is_hidden_or_undecided() {
+        let mut log = filled(2, 1);
+        let record = |sequence| Record { sequence, value: b"v", ..Record::default() };
+        log.append_hidden(&record(0));
+        let transaction = ("t".to_owned(), 0);
+        (1..=3).for_each(|sequence| log.append_undecided(&transaction, &record(sequence)));
+        log.append(&record(0));
+        let offsets = |slices: &Slices| decode(slices).iter().map(|record| record.offset).collect::<Vec<_>>();
+
+        assert_eq!(offsets(&log.read_committed(0, 10)), [0, 1]);
+        assert_eq!(log.read_committed(2, 10), Slices { next: 2, ..Slices::default() });
+        assert_eq!(log.read(0, 10).count, 7, "the other reader sees everything");
+
+        log.decide(&transaction);
+        log.append_hidden(&record(0));
+        let all = log.read_committed(0, 10);
+        assert_eq!((offsets(&all), all.next, all.sequences), (vec![0, 1, 3, 4, 5, 6], 7, (0, 0)));
+        let some = log.read_committed(1, 3);
+        assert_eq!((offsets(&some), some.next, some.sequences), (vec![1, 3, 4], 5, (10, 2)));
+        assert_eq!(log.read_committed(7, 10).count, 0);
+        assert_eq!((log.read_committed(0, 0).count, log.read_committed(99, 1).count), (0, 0));
+
+        log.truncate(4);
+        assert_eq!(offsets(&log.read_committed(0, 10)), [4, 5, 6]);
     }
 
     #[test]

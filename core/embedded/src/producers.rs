@@ -20,8 +20,9 @@ impl Producers {
         }
         let Some((current, last)) = known.filter(|(current, _)| epoch <= *current) else {
             if sequence != 1 {
+                let first = if known.is_some() { "first message in new producer epoch" } else { "first message" };
                 return Err(format!(
-                    "idempotency error: first message for producer {name} must have seqNum 1, got {sequence}"
+                    "idempotency error: {first} for producer {name} must have seqNum 1, got {sequence}"
                 ));
             }
             self.0.insert(producer.to_vec(), (epoch, sequence));
@@ -57,7 +58,10 @@ mod tests {
         assert_eq!(producers.accept(b"p", 0, 1), Ok(false));
         assert_eq!(producers.accept(b"p", 0, 2), Ok(true));
         assert_eq!(producers.accept(b"p", 0, 4).unwrap_err(), "idempotency gap for producer p: expected 3, got 4");
-        assert!(producers.accept(b"p", 1, 2).is_err());
+        assert_eq!(
+            producers.accept(b"p", 1, 2).unwrap_err(),
+            "idempotency error: first message in new producer epoch for producer p must have seqNum 1, got 2"
+        );
         assert_eq!(producers.accept(b"p", 1, 1), Ok(true));
         assert_eq!(producers.accept(b"p", 0, 3).unwrap_err(), "stale_producer_epoch producer=p current=1 got=0");
         assert_eq!(producers.accept(b"p", 1, 0), Ok(true));

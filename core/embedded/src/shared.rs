@@ -18,6 +18,7 @@ use crate::groups::Groups;
 use crate::journal::Journal;
 use crate::options::Options;
 use crate::topics::Topics;
+use crate::transactions::Transactions;
 
 /// The topic that every broker has for itself.
 pub(crate) const INTERNAL_TOPIC: &str = "__consumer_offsets";
@@ -61,6 +62,7 @@ pub(crate) struct State {
     pub(crate) brokers: Vec<Broker>,
     pub(crate) topics: Topics,
     pub(crate) groups: Groups,
+    pub(crate) transactions: Transactions,
     /// The groups whose coordinator was moved.
     pub(crate) moved: BTreeMap<String, usize>,
     pub(crate) faults: Faults,
@@ -84,6 +86,7 @@ impl Shared {
             brokers: addresses.into_iter().map(down).collect(),
             topics,
             groups: Groups::default(),
+            transactions: Transactions::default(),
             moved: BTreeMap::new(),
             faults: Faults::default(),
             journal: Journal::default(),

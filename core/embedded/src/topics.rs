@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cursus_wire::batch::Record;
 use tokio::sync::watch;
 
 use crate::log::Log;
@@ -134,7 +135,7 @@ impl Topic {
 }
 
 /// FNV-1a, 64 bits.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
@@ -186,6 +187,12 @@ impl Topics {
         }
         topic
     }
+}
+
+/// The control record that ends a transaction in a partition.
+pub(crate) fn marker(producer: &str, epoch: i64) -> Record<'_> {
+    let producer_id = producer.as_bytes();
+    Record { sequence: 1, producer_id, epoch, value: b"__cursus_txn_control_marker__", ..Record::default() }
 }
 
 /// What is wrong with a topic's name, in the broker's words.

@@ -108,6 +108,8 @@ pub enum Meaning {
     },
     /// The reply would have been over the frame limit: ask for fewer records.
     ReplyTooLarge,
+    /// Somebody has started a newer epoch of this transactional producer.
+    ProducerFenced,
     /// Wrong or missing credentials.
     Unauthenticated,
     /// These credentials may not do this.
@@ -122,7 +124,7 @@ pub enum Meaning {
 
 /// Codes that pass by themselves, whatever `retryable=` says or where it says nothing: a leader or coordinator in
 /// transition, a broker that is still starting, an answer that didn't come from the broker it was forwarded to.
-const TRANSIENT: [&str; 17] = [
+const TRANSIENT: [&str; 19] = [
     "raft_apply_failed",
     "raft_batch_apply_failed",
     "offset_sync_failed",
@@ -140,6 +142,8 @@ const TRANSIENT: [&str; 17] = [
     "offset_manager_not_available",
     "request_cancelled",
     "router_not_available",
+    "transaction_commit_failed",
+    "transaction_sync_failed",
 ];
 
 /// How many words behind the code are kept. The broker writes under ten; a hostile error shouldn't cost more memory than
@@ -204,6 +208,31 @@ impl BrokerError {
         if reason.contains("offset regression") {
             return Meaning::OffsetRegression;
         }
+        if reason.starts_with("producer fenced") || reason.starts_with("producer epoch not initialized") {
+            return Self::fenced(reason);
+        }
+        // A transaction's coordinator passes on what others told it. Once the commit is decided it only has to be asked again.
+        if self.code.starts_with("transaction_")
+            && self.field("state") != Some("committing")
+            && let Some(Ok(inner)) = Self::parse(reason)
+        {
+            return inner.leaf_meaning();
+        }
+        self.leaf_meaning()
+    }
+
+    /// What it means that a transaction is at another epoch. A broker that has just started knows only an older one.
+    fn fenced(reason: &str) -> Meaning {
+        let epoch = |key| reason.split(' ').find_map(|word| word.strip_prefix(key)?.parse::<i64>().ok());
+        match (epoch("current_epoch="), epoch("requested_epoch=")) {
+            (Some(current), Some(requested)) if current < requested => Meaning::Transient,
+            _ => Meaning::ProducerFenced,
+        }
+    }
+
+    /// What the code means, whoever passed it on.
+    fn leaf_meaning(&self) -> Meaning {
+        let reason = self.field("reason").unwrap_or_default();
         match self.code.as_str() {
             "NOT_COORDINATOR" => Meaning::NotCoordinator(match (self.field("host"), self.number("port")) {
                 (Some(host), Some(port)) if !host.is_empty() && (1..=65535).contains(&port) => {
@@ -223,6 +252,12 @@ impl BrokerError {
                 Meaning::OtherTopic { expected: self.field("expected").unwrap_or_default().to_owned() }
             }
             "NOT_OWNER" => Meaning::NotOwner,
+            "producer_fenced" | "stale_producer_epoch" => Meaning::ProducerFenced,
+            // Where nothing is decided yet, trying again changes nothing; nor does it where the sequence numbers were wrong, and
+            // then the transaction is stuck for good.
+            "transaction_commit_failed" if self.field("state") == Some("open") || reason.contains("idempotency") => {
+                Meaning::Permanent
+            }
             "offset_regression" => Meaning::OffsetRegression,
             "OFFSET_OUT_OF_RANGE" => Meaning::OutOfRange {
                 earliest: self.number("earliest").unwrap_or(0),
@@ -351,6 +386,38 @@ mod tests {
             ("NOT_AUTHORIZED_FOR_OPERATION command=X", Meaning::Unauthorized),
             ("NOT_AUTHORIZED_FOR_TOPIC operation=read", Meaning::Unauthorized),
             ("NOT_AUTHORIZED_FOR_PARTITION", Meaning::Unauthorized),
+            ("producer_fenced transactional_id=t", Meaning::ProducerFenced),
+            ("stale_producer_epoch producer=p current=1 got=0", Meaning::ProducerFenced),
+            (
+                "transaction_not_found reason=\"producer fenced transactional_id=t current_epoch=1\"",
+                Meaning::ProducerFenced,
+            ),
+            ("transaction_not_found reason=\"transaction t not found\"", Meaning::Permanent),
+            (
+                "transaction_not_found reason=\"producer fenced transactional_id=t current_epoch=2 requested_epoch=1\"",
+                Meaning::ProducerFenced,
+            ),
+            (
+                "transaction_not_found reason=\"producer fenced transactional_id=t current_epoch=1 requested_epoch=2\"",
+                Meaning::Transient,
+            ),
+            (
+                "transaction_commit_failed state=open reason=\"ERROR: GEN_MISMATCH current=2 requested=1\"",
+                Meaning::GenerationMismatch { current: 2 },
+            ),
+            (
+                "transaction_commit_failed class=availability retryable=true state=open reason=\"topic t not found\"",
+                Meaning::Permanent,
+            ),
+            (
+                "transaction_commit_failed class=availability retryable=true state=committing reason=\"ERROR: NOT_OWNER\"",
+                Meaning::Transient,
+            ),
+            ("transaction_commit_failed state=open reason=\"offset regression group=g\"", Meaning::OffsetRegression),
+            (
+                "transaction_commit_failed state=committing reason=\"x: idempotency gap for producer p\"",
+                Meaning::Permanent,
+            ),
             ("authentication_required command=X", Meaning::Unauthenticated),
             ("UNSUPPORTED_FEATURE features=x", Meaning::Unsupported),
             ("UNSUPPORTED_PROTOCOL_VERSION requested=7", Meaning::Unsupported),

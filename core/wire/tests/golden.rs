@@ -31,7 +31,7 @@ fn exchanges() -> Vec<Exchange> {
         };
         text.lines().map(exchange).collect::<Vec<_>>()
     };
-    [read("standalone"), read("cluster")].into_iter().flatten().collect()
+    [read("standalone"), read("cluster"), read("transactions")].into_iter().flatten().collect()
 }
 
 fn unhex(text: &str) -> Bytes {
@@ -39,15 +39,7 @@ fn unhex(text: &str) -> Bytes {
 }
 
 /// Commands that this project has no use for.
-const FOREIGN: &[&str] = &[
-    "cluster/list_cluster",
-    "cluster/cluster_status",
-    "standalone/describe",
-    "standalone/init_producer",
-    "standalone/begin_txn",
-    "standalone/txn_publish",
-    "standalone/end_txn",
-];
+const FOREIGN: &[&str] = &["cluster/list_cluster", "cluster/cluster_status", "standalone/describe"];
 
 /// Commands that were wrong on purpose, and what our own parser says to them.
 const MALFORMED: &[(&str, &str)] = &[
@@ -57,6 +49,20 @@ const MALFORMED: &[(&str, &str)] = &[
     ("standalone/batch_commit_empty", "\"generation=1\" is not P<partition>:<offset>"),
     ("standalone/unknown_command_enveloped", "unknown command \"BOGUS\""),
     ("standalone/unknown_command_raw", "unknown command \"BOGUS\""),
+    ("transactions/init_no_id", "INIT_PRODUCER_ID: transactional_id= is missing"),
+    ("transactions/begin_bad_epoch", "BEGIN_TXN: epoch=\"x\" is not a number in range"),
+    ("transactions/begin_no_producer", "BEGIN_TXN: producerId= is missing"),
+    ("transactions/publish_no_seq", "TXN_PUBLISH: seqNum= is missing"),
+    ("transactions/publish_seq_bad", "TXN_PUBLISH: seqNum=\"x\" is not a number in range"),
+    ("transactions/publish_partition_text", "TXN_PUBLISH: partition=\"x\" is not a number in range"),
+    ("transactions/offsets_none", "\"generation=1\" is not P<partition>:<offset>"),
+    ("transactions/offsets_bad_pair", "\"1:2\" is not P<partition>:<offset>"),
+    ("transactions/offsets_bad_number", "\"Px:1\" is not P<partition>:<offset>"),
+    ("transactions/offsets_bad_offset", "\"P0:x\" is not P<partition>:<offset>"),
+    ("transactions/offsets_bad_generation", "SEND_OFFSETS_TO_TXN: generation=\"x\" is not a number in range"),
+    ("transactions/end_bad_result", "END_TXN: result=\"zzz\" is not commit or abort"),
+    ("transactions/end_no_producer", "END_TXN: producerId= is missing"),
+    ("transactions/negotiated_no_offsets", "\"generation=1\" is not P<partition>:<offset>"),
 ];
 
 /// What each recorded error means to a client.
@@ -109,6 +115,61 @@ fn meanings() -> Vec<(&'static str, Meaning)> {
         ("cluster/join_missing_topic", coordinator("10.77.0.1")),
         ("cluster/batch_commit_regression", Meaning::OffsetRegression),
         ("cluster/commit_regression", Meaning::OffsetRegression),
+        ("transactions/status_unknown", Meaning::Permanent),
+        ("transactions/init_no_id", Meaning::Permanent),
+        ("transactions/publish_before_begin", Meaning::Permanent),
+        ("transactions/end_before_begin", Meaning::Permanent),
+        ("transactions/begin_twice", Meaning::Permanent),
+        ("transactions/begin_future_epoch", Meaning::Transient),
+        ("transactions/begin_other_producer", Meaning::Permanent),
+        ("transactions/begin_bad_epoch", Meaning::Permanent),
+        ("transactions/begin_no_producer", Meaning::Permanent),
+        ("transactions/begin_unknown", Meaning::Permanent),
+        ("transactions/publish_no_seq", Meaning::Permanent),
+        ("transactions/publish_seq_0", Meaning::Permanent),
+        ("transactions/publish_seq_bad", Meaning::Permanent),
+        ("transactions/publish_bad_partition", Meaning::Permanent),
+        ("transactions/publish_partition_text", Meaning::Permanent),
+        ("transactions/publish_no_topic", Meaning::TopicNotFound),
+        ("transactions/publish_no_message", Meaning::Permanent),
+        ("transactions/publish_other_epoch", Meaning::Transient),
+        ("transactions/offsets_lower", Meaning::OffsetRegression),
+        ("transactions/offsets_none", Meaning::Permanent),
+        ("transactions/offsets_bad_pair", Meaning::Permanent),
+        ("transactions/offsets_bad_number", Meaning::Permanent),
+        ("transactions/offsets_bad_offset", Meaning::Permanent),
+        ("transactions/offsets_stale", mismatch(1)),
+        ("transactions/offsets_bad_generation", Meaning::Permanent),
+        ("transactions/offsets_not_owner", Meaning::NotOwner),
+        ("transactions/offsets_unknown_member", Meaning::MemberNotFound),
+        ("transactions/offsets_unknown_group", Meaning::GroupNotFound),
+        ("transactions/offsets_other_topic", Meaning::OtherTopic { expected: "tt1".to_owned() }),
+        ("transactions/offsets_other_epoch", Meaning::Transient),
+        ("transactions/end_other_epoch", Meaning::Transient),
+        ("transactions/end_bad_result", Meaning::Permanent),
+        ("transactions/end_no_producer", Meaning::Permanent),
+        ("transactions/end_unknown", Meaning::Permanent),
+        ("transactions/abort_after_commit", Meaning::Permanent),
+        ("transactions/publish_after_commit", Meaning::Permanent),
+        ("transactions/offsets_after_commit", Meaning::Permanent),
+        ("transactions/begin_after_commit", Meaning::Permanent),
+        ("transactions/fenced_begin", Meaning::ProducerFenced),
+        ("transactions/fenced_publish", Meaning::Permanent),
+        ("transactions/fenced_end", Meaning::ProducerFenced),
+        ("transactions/commit_after_abort", Meaning::Permanent),
+        ("transactions/publish_after_abort", Meaning::Permanent),
+        ("transactions/commit_regressing", Meaning::OffsetRegression),
+        ("transactions/commit_of_old_generation", mismatch(2)),
+        ("transactions/commit_with_gap", Meaning::Permanent),
+        ("transactions/commit_with_gap_again", Meaning::Permanent),
+        ("transactions/abort_committing", Meaning::Permanent),
+        ("transactions/init_committing", Meaning::Permanent),
+        ("transactions/negotiated_fenced", Meaning::ProducerFenced),
+        ("transactions/negotiated_fenced_end", Meaning::ProducerFenced),
+        ("transactions/negotiated_commit_failed", Meaning::Permanent),
+        ("transactions/negotiated_no_offsets", Meaning::Permanent),
+        ("transactions/negotiated_publish", Meaning::Permanent),
+        ("transactions/internal_topic", Meaning::Permanent),
     ]
 }
 
@@ -140,7 +201,8 @@ fn again(command: &Command, body: &Bytes) -> Result<Bytes, ReplyError> {
     }
     by_type! {
         Auth Negotiate ProtocolInfo Create Delete List Metadata ListOffsets FindCoordinator JoinGroup SyncGroup Heartbeat
-        LeaveGroup FetchOffset CommitOffset BatchCommit GroupStatus ListGroups Publish
+        LeaveGroup FetchOffset CommitOffset BatchCommit GroupStatus ListGroups Publish InitProducerId BeginTxn TxnPublish
+        SendOffsetsToTxn EndTxn TxnStatus FindTransactionCoordinator
     }
 }
 
@@ -186,7 +248,7 @@ fn every_reply_goes_through_its_type_and_back() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 90);
+    assert_eq!(checked, 193);
 }
 
 #[test]

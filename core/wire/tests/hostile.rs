@@ -77,7 +77,8 @@ fn read_as_everything(body: &Bytes) {
     }
     replies! {
         Authenticated Negotiated ProtocolInfo Created Deleted Topics Groups Metadata Offsets Coordinator Assignment Heartbeat
-        Left Offset BatchCommitted Done GroupStatus Published Records StreamFrame StreamClose
+        Left Offset BatchCommitted Done GroupStatus Published Records StreamFrame StreamClose ProducerEpoch TransactionBegun
+        RecordStaged OffsetsStaged TransactionEnded TransactionStatus
     }
     if RecordBatch::is_batch(body) {
         let most = most_allocated(|| (RecordBatch::parse(body.clone()), RecordBatch::parse_published(body.clone())));
@@ -101,7 +102,7 @@ fn recorded() -> Vec<Bytes> {
     let unhex = |text: &str| -> Bytes {
         (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex")).collect()
     };
-    let files = ["standalone", "cluster"].map(|file| {
+    let files = ["standalone", "cluster", "transactions"].map(|file| {
         let path = format!("{}/../../tests/golden/{file}.jsonl", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
     });
@@ -137,7 +138,7 @@ fn every_truncation_of_a_batch_is_an_error_that_says_where() {
             assert_eq!((error.at, error.problem.as_str()), (body.len(), "1 bytes follow the last record"));
         }
     }
-    assert_eq!(batches, 11);
+    assert_eq!(batches, 23);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use bytes::{Bytes, BytesMut};
 use cursus_wire::command::*;
 use cursus_wire::name::Secret;
 use cursus_wire::reply::{
-    self, Assignment, Authenticated, BatchCommitted, Bounds, Coordinator, Created, Deleted, Done, Groups, Left,
-    MemberStatus, Negotiated, Offset, Offsets, Published, Records, StreamClose, Topics,
+    self, Assignment, Authenticated, BatchCommitted, Bounds, Coordinator, CoordinatorKind, Created, Deleted, Done,
+    Groups, Left, MemberStatus, Negotiated, Offset, Offsets, OffsetsStaged, ProducerEpoch, Published, RecordStaged,
+    Records, StreamClose, Topics, TransactionBegun, TransactionEnded, TransactionState, TransactionStatus,
 };
 use cursus_wire::{BrokerError, ErrorClass, Group, InvalidName, Member, Record, RecordBatch, Text, Topic};
 use cursus_wire::{Reply, ReplyError, TextReply, batch, frame};
@@ -55,6 +56,11 @@ fn as_member() -> impl Strategy<Value = MemberFields> {
     (name(), name(), name(), any::<Option<u64>>())
 }
 
+/// Transactional id, producer id and epoch.
+fn as_producer() -> impl Strategy<Value = (Text, Text, i64)> {
+    (name(), name(), any::<i64>())
+}
+
 fn commands() -> Vec<BoxedStrategy<Command>> {
     fn of<C: Into<Command> + Debug + 'static>(commands: impl Strategy<Value = C> + 'static) -> BoxedStrategy<Command> {
         commands.prop_map(Into::into).boxed()
@@ -69,6 +75,7 @@ fn commands() -> Vec<BoxedStrategy<Command>> {
         of(Just(List {})),
         of(name().prop_map(|topic| Metadata { topic })),
         of((name(), any::<Option<u32>>()).prop_map(|(topic, partition)| ListOffsets { topic, partition })),
+        of(name().prop_map(|transactional_id| FindTransactionCoordinator { transactional_id })),
         of(name().prop_map(|group| FindCoordinator { group })),
         of(as_member().prop_map(|(topic, group, member, generation)| JoinGroup { topic, group, member, generation })),
         of(as_member().prop_map(|(topic, group, member, generation)| SyncGroup { topic, group, member, generation })),
@@ -127,6 +134,40 @@ fn commands() -> Vec<BoxedStrategy<Command>> {
                 epoch,
                 message,
             })),
+        of(name().prop_map(|transactional_id| InitProducerId { transactional_id })),
+        of(as_producer().prop_map(|(transactional_id, producer_id, epoch)| BeginTxn {
+            transactional_id,
+            producer_id,
+            epoch,
+        })),
+        of((as_producer(), (name(), option::of(name())), any::<(Option<u32>, u64)>(), message()).prop_map(
+            |((transactional_id, producer_id, epoch), (topic, key), (partition, sequence), message)| TxnPublish {
+                transactional_id,
+                topic,
+                partition,
+                producer_id,
+                sequence,
+                epoch,
+                key,
+                message,
+            },
+        )),
+        of((as_producer(), (name(), name(), name(), any::<u64>()), vec(any::<(u32, u64)>(), 1..5)).prop_map(
+            |((transactional_id, producer_id, epoch), (topic, group, member, generation), offsets)| SendOffsetsToTxn {
+                transactional_id,
+                producer_id,
+                epoch,
+                topic,
+                group,
+                member,
+                generation,
+                offsets: Commits(offsets),
+            },
+        )),
+        of((as_producer(), option::of(prop_oneof![Just(Outcome::Commit), Just(Outcome::Abort)])).prop_map(
+            |((transactional_id, producer_id, epoch), result)| EndTxn { transactional_id, producer_id, epoch, result },
+        )),
+        of(name().prop_map(|transactional_id| TxnStatus { transactional_id })),
     ]
 }
 
@@ -224,7 +265,9 @@ proptest! {
     ) {
         let partitions: Vec<u32> = assigned.into_iter().collect();
         survives(&Groups { groups: vec![group.to_string()] })?;
-        survives(&Coordinator { id: member.to_string(), host: host.to_string(), port })?;
+        for kind in [CoordinatorKind::Group, CoordinatorKind::Transaction] {
+            survives(&Coordinator { kind, id: member.to_string(), host: host.to_string(), port })?;
+        }
         survives(&Assignment { generation, member: member.clone(), partitions: partitions.clone(), resumed })?;
         survives(&reply::Heartbeat { member: member.clone(), generation })?;
         survives(&Left { group: group.clone(), member: member.clone() })?;
@@ -247,6 +290,22 @@ proptest! {
         survives(&Published::new(offset, &producer, epoch, sequences, leader))?;
         let [offset, requested, earliest, latest] = offsets;
         survives(&StreamClose { reason, offset, requested, earliest, latest })?;
+    }
+
+    #[test]
+    fn replies_about_transactions_survive(
+        (transactional_id, producer_id, topic) in (name::<Text>(), name::<Text>(), name::<Topic>()),
+        (epoch, partition, messages, offsets, state) in any::<(i64, u32, usize, usize, u8)>(),
+    ) {
+        let id = || transactional_id.clone();
+        let state = TransactionState::ALL[usize::from(state) % 4];
+        survives(&ProducerEpoch { transactional_id: id(), producer_id: producer_id.clone(), epoch })?;
+        survives(&TransactionBegun { transactional_id: id(), producer_id, epoch })?;
+        survives(&RecordStaged { transactional_id: id(), topic, partition })?;
+        survives(&OffsetsStaged { transactional_id: id(), count: offsets })?;
+        survives(&TransactionEnded::Committed { transactional_id: id(), messages, offsets })?;
+        survives(&TransactionEnded::Aborted { transactional_id: id() })?;
+        survives(&TransactionStatus { transactional_id: id(), state, messages, offsets })?;
     }
 
     #[test]

@@ -117,7 +117,13 @@ pub(crate) fn read(shelf: &Shelf, start: u64, batch: u32, isolation: Isolation) 
     shelf.read(|log| {
         let (earliest, latest) = (log.earliest(), log.end());
         let beyond = start > latest && isolation == Isolation::ReadUncommitted;
-        if start < earliest || beyond { Err((earliest, latest)) } else { Ok(log.read(start, batch)) }
+        if start < earliest || beyond {
+            return Err((earliest, latest));
+        }
+        Ok(match isolation {
+            Isolation::ReadCommitted => log.read_committed(start, batch),
+            Isolation::ReadUncommitted => log.read(start, batch),
+        })
     })
 }
 

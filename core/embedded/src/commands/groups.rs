@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use cursus_wire::TextReply;
-use cursus_wire::reply::{Coordinator, Groups};
+use cursus_wire::reply::{Coordinator, CoordinatorKind, Groups};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -16,6 +16,7 @@ use crate::arguments::{Arguments, quote, signed};
 use crate::calendar::rfc3339;
 use crate::groups::Caller;
 use crate::shared::DEFAULT_GROUP;
+use crate::transactions::coordinator_key;
 
 /// The arguments that all commands of a member have.
 pub(super) struct Named<'a> {
@@ -48,17 +49,18 @@ pub(super) fn find_coordinator(context: &Context<'_>, arguments: &Arguments) -> 
     let transactional = ["transactional_id", "txn", "transaction"].into_iter().find_map(|key| arguments.get(key));
     context.shared.read(|state| {
         let (key, kind) = match (group, transactional) {
-            (Some(group), _) => (group.to_owned(), "group"),
-            (None, Some(id)) => (format!("txn:{id}"), "transaction"),
+            (Some(group), _) => (group.to_owned(), CoordinatorKind::Group),
+            (None, Some(id)) => (coordinator_key(id), CoordinatorKind::Transaction),
             (None, None) => return Err("missing_coordinator_key command=FIND_COORDINATOR".to_owned()),
         };
         let broker = state.coordinator(&key);
         let found = Coordinator {
+            kind,
             id: context.shared.broker_id(state, broker),
             host: context.shared.advertised_host(),
             port: state.port(broker),
         };
-        Ok(found.to_text().replace("coordinator_type=group", &format!("coordinator_type={kind}")))
+        Ok(found.to_text())
     })
 }
 

@@ -8,6 +8,7 @@ mod offsets;
 mod protocol;
 mod publish;
 mod topics;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -152,6 +153,12 @@ fn at_once(context: &Context<'_>, name: &str, arguments: &Arguments) -> Said {
         "FETCH_OFFSET" => offsets::fetch(context, arguments, now),
         "COMMIT_OFFSET" => offsets::commit(context, arguments, now),
         "BATCH_COMMIT" => offsets::commit_batch(context, arguments, now),
+        "INIT_PRODUCER_ID" => transactions::init(context, arguments),
+        "BEGIN_TXN" => transactions::begin(context, arguments),
+        "TXN_PUBLISH" => transactions::publish(context, arguments),
+        "SEND_OFFSETS_TO_TXN" => transactions::send_offsets(context, arguments),
+        "END_TXN" => transactions::end(context, arguments, now),
+        "TXN_STATUS" => transactions::status(context, arguments),
         _ => Err(format!("command_failed reason=\"the embedded cluster doesn't carry out {name}\"")),
     }
 }

@@ -19,8 +19,13 @@ fn is_acks(text: &str) -> bool {
     matches!(text, "0" | "1" | "-1") || text.eq_ignore_ascii_case("all")
 }
 
+/// What Go says about a text that is no number.
+pub(super) fn no_number(parser: &str, text: &str) -> String {
+    format!("strconv.{parser}: parsing {}: invalid syntax", quote(text))
+}
+
 /// A number of the arguments, or Go's complaint about it.
-fn number<T>(
+pub(super) fn number<T>(
     arguments: &Arguments,
     key: &str,
     code: &str,
@@ -28,10 +33,7 @@ fn number<T>(
     read: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, String> {
     let Some(text) = arguments.get(key) else { return Ok(None) };
-    read(text).map(Some).ok_or_else(|| {
-        let reason = format!("strconv.{parser}: parsing {}: invalid syntax", quote(text));
-        format!("{code} reason={}", quote(&reason))
-    })
+    read(text).map(Some).ok_or_else(|| format!("{code} reason={}", quote(&no_number(parser, text))))
 }
 
 pub(super) async fn text(context: &Context<'_>, arguments: &Arguments) -> Said {
@@ -101,12 +103,7 @@ pub(super) async fn text(context: &Context<'_>, arguments: &Arguments) -> Said {
 fn append<'a>(shelf: &Shelf, idempotent: bool, records: impl IntoIterator<Item = Record<'a>>) -> Result<u64, String> {
     shelf.write(|log, producers| {
         for record in records {
-            let size = record.value.len() + record.key.len() + record.producer_id.len() + DISK_OVERHEAD;
-            let most = cursus_wire::MAX_BODY;
-            if size > most || !batch::fits(&record) {
-                let problem = format!("serialized disk message size {size} exceeds maximum {most}");
-                return Err(format!("disk write failed: WriteDirect failed: {problem}"));
-            }
+            check_size(&record)?;
             if !idempotent || producers.accept(record.producer_id, record.epoch, record.sequence)? {
                 log.append(&record);
             }
@@ -115,7 +112,18 @@ fn append<'a>(shelf: &Shelf, idempotent: bool, records: impl IntoIterator<Item =
     })
 }
 
-fn unreachable_leader(what: &str) -> String {
+/// Whether the broker's disk takes a record.
+pub(super) fn check_size(record: &Record<'_>) -> Result<(), String> {
+    let size = record.value.len() + record.key.len() + record.producer_id.len() + DISK_OVERHEAD;
+    let most = cursus_wire::MAX_BODY;
+    if size <= most && batch::fits(record) {
+        return Ok(());
+    }
+    let problem = format!("serialized disk message size {size} exceeds maximum {most}");
+    Err(format!("disk write failed: WriteDirect failed: {problem}"))
+}
+
+pub(super) fn unreachable_leader(what: &str) -> String {
     let reason = format!("failed to forward {what} to partition leader after 3 attempts: the leader is unreachable");
     format!("broker_error reason={}", quote(&reason))
 }

@@ -13,3 +13,5 @@ mod publishing;
 mod reading;
 mod streams;
 mod topics;
+mod transactions;
+mod writer;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CommandError, Isolation};
+use super::{CommandError, Isolation, Outcome};
 use crate::fields::{FieldError, excerpt, invalid as invalid_field, number};
 use crate::name::{Group, Member, Secret, Text, Topic};
 
@@ -86,6 +86,19 @@ impl Argument for Isolation {
     }
 }
 
+impl Argument for Outcome {
+    fn write(&self, key: &str, out: &mut String) {
+        let _ = write!(out, " {key}={}", self.name());
+    }
+    fn read(command: &'static str, key: &'static str, value: Option<&str>) -> Result<Self, CommandError> {
+        match value.ok_or_else(|| missing(command, key))? {
+            "commit" => Ok(Self::Commit),
+            "abort" => Ok(Self::Abort),
+            other => Err(invalid(command, key, other, "commit or abort")),
+        }
+    }
+}
+
 /// A list between commas, without spaces.
 impl Argument for Vec<Text> {
     fn write(&self, key: &str, out: &mut String) {
@@ -127,20 +140,21 @@ impl Argument for Message {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commits(pub Vec<(u32, u64)>);
 
-impl Commits {
-    pub(super) fn write(&self, out: &mut String) {
+/// They have no key, and come last.
+impl Argument for Commits {
+    fn write(&self, _key: &str, out: &mut String) {
         for (i, (partition, offset)) in self.0.iter().enumerate() {
             let _ = write!(out, "{}P{partition}:{offset}", if i == 0 { ' ' } else { ',' });
         }
     }
 
-    pub(super) fn read(text: &str) -> Result<Self, CommandError> {
+    fn read(_command: &'static str, _key: &'static str, words: Option<&str>) -> Result<Self, CommandError> {
         let entry = |entry: &str| {
             let (partition, offset) = entry.strip_prefix('P')?.split_once(':')?;
             Some((number("partition", partition).ok()?, number("offset", offset).ok()?))
         };
         // Like the broker: the pairs are the last word; what stands after a space is lost.
-        let word = text.split_whitespace().next_back().unwrap_or_default();
+        let word = words.and_then(|words| words.split_whitespace().next_back()).unwrap_or_default();
         word.split(',')
             .map(|pair| entry(pair).ok_or_else(|| CommandError::Entry { entry: excerpt(pair) }))
             .collect::<Result<_, _>>()

@@ -85,6 +85,28 @@ impl Isolation {
     }
 }
 
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// What was staged is written, and the offsets are committed.
+    Commit,
+    /// What was staged is dropped.
+    Abort,
+}
+
+impl Outcome {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// The key of the argument that has none: the pairs that end a command.
+const PAIRS: &str = "";
+
 /// A command's words behind the first, read again at each look: nothing is copied.
 #[derive(Clone, Copy)]
 struct Arguments<'a> {
@@ -106,6 +128,9 @@ impl<'a> Arguments<'a> {
     fn get(&self, key: &str) -> Option<&'a str> {
         if key == "message" {
             return self.message;
+        }
+        if key == PAIRS {
+            return Some(self.words);
         }
         let value = |word: &'a str| word.split_once('=').filter(|(k, _)| *k == key).map(|(_, value)| value);
         self.words.split_whitespace().rev().find_map(value)

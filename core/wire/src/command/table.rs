@@ -1,14 +1,15 @@
 //! The list of all commands. A new one is an entry in the table at the end.
 
 use super::argument::{Argument, Commits, Message};
-use super::{Arguments, CommandError, Isolation, Request};
+use super::{Arguments, CommandError, Isolation, Outcome, PAIRS, Request};
 use crate::fields::excerpt;
 use crate::name::{Group, Member, Secret, Text, Topic};
 use crate::reply;
 
-/// Makes the types of all commands, and [`Command`], from the table at the end.
+/// Makes the types of all commands, and [`Command`], from the table at the end. A word that stands for two commands has the one
+/// `with` an argument of its own first.
 macro_rules! commands {
-    ($($(#[$doc:meta])* $name:ident = $word:literal -> $reply:ty { $($(#[$fdoc:meta])* $field:ident: $type:ty = $key:literal,)* })*) => {
+    ($($(#[$doc:meta])* $name:ident = $word:literal $(with $with:literal)? -> $reply:ty { $($(#[$fdoc:meta])* $field:ident: $type:ty = $key:expr,)* })*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +37,6 @@ macro_rules! commands {
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Command {
             $($(#[$doc])* $name($name),)*
-            /// Commits several partitions of a topic at once, all or none.
-            BatchCommit(BatchCommit),
         }
 
         impl Command {
@@ -45,7 +44,6 @@ macro_rules! commands {
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$name(_) => $word,)*
-                    Self::BatchCommit(_) => BatchCommit::NAME,
                 }
             }
 
@@ -53,70 +51,22 @@ macro_rules! commands {
             pub fn text(&self) -> String {
                 match self {
                     $(Self::$name(command) => command.text(),)*
-                    Self::BatchCommit(command) => command.text(),
                 }
             }
 
             pub(super) fn read(word: &str, arguments: Arguments<'_>) -> Result<Self, CommandError> {
                 Ok(match word {
-                    $($word => Self::$name($name { $($field: Argument::read($word, $key, arguments.get($key))?,)* }),)*
-                    BatchCommit::NAME => Self::BatchCommit(BatchCommit::read(arguments)?),
+                    $($word $(if arguments.get($with).is_some())? => {
+                        Self::$name($name { $($field: Argument::read($word, $key, arguments.get($key))?,)* })
+                    })*
                     other => return Err(CommandError::Unknown(excerpt(other))),
                 })
             }
 
             /// The first words of all commands.
-            pub const NAMES: &'static [&'static str] = &[$($word,)* BatchCommit::NAME];
+            pub const NAMES: &'static [&'static str] = &[$($word,)*];
         }
     };
-}
-
-/// Commits several partitions of a topic at once, all or none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchCommit {
-    /// The topic.
-    pub topic: Topic,
-    /// The group.
-    pub group: Group,
-    /// The member that owns the partitions.
-    pub member: Member,
-    /// The group's generation; the broker refuses a commit without one.
-    pub generation: Option<u64>,
-    /// Partition and next offset to read, each partition once.
-    pub commits: Commits,
-}
-
-impl Request for BatchCommit {
-    type Reply = reply::BatchCommitted;
-    const NAME: &'static str = "BATCH_COMMIT";
-
-    fn text(&self) -> String {
-        let mut out = String::from(Self::NAME);
-        self.topic.write("topic", &mut out);
-        self.group.write("group", &mut out);
-        self.member.write("member", &mut out);
-        self.generation.write("generation", &mut out);
-        self.commits.write(&mut out);
-        out
-    }
-}
-
-impl BatchCommit {
-    fn read(arguments: Arguments<'_>) -> Result<Self, CommandError> {
-        Ok(Self {
-            topic: Argument::read(Self::NAME, "topic", arguments.get("topic"))?,
-            group: Argument::read(Self::NAME, "group", arguments.get("group"))?,
-            member: Argument::read(Self::NAME, "member", arguments.get("member"))?,
-            generation: Argument::read(Self::NAME, "generation", arguments.get("generation"))?,
-            commits: Commits::read(arguments.words)?,
-        })
-    }
-}
-
-impl From<BatchCommit> for Command {
-    fn from(command: BatchCommit) -> Self {
-        Self::BatchCommit(command)
-    }
 }
 
 commands! {
@@ -163,6 +113,11 @@ commands! {
         topic: Topic = "topic",
         /// One partition, or all.
         partition: Option<u32> = "partition",
+    }
+    /// Which broker coordinates the transactions of a transactional id.
+    FindTransactionCoordinator = "FIND_COORDINATOR" with "transactional_id" -> reply::Coordinator {
+        /// The transactional id.
+        transactional_id: Text = "transactional_id",
     }
     /// Which broker coordinates a group.
     FindCoordinator = "FIND_COORDINATOR" -> reply::Coordinator {
@@ -237,6 +192,19 @@ commands! {
         /// Its generation; mandatory.
         generation: Option<u64> = "generation",
     }
+    /// Commits several partitions of a topic at once, all or none.
+    BatchCommit = "BATCH_COMMIT" -> reply::BatchCommitted {
+        /// The topic.
+        topic: Topic = "topic",
+        /// The group.
+        group: Group = "group",
+        /// The member that owns the partitions.
+        member: Member = "member",
+        /// The group's generation; the broker refuses a commit without one.
+        generation: Option<u64> = "generation",
+        /// Partition and next offset to read, each partition once.
+        commits: Commits = PAIRS,
+    }
     /// A group's members and their partitions.
     GroupStatus = "GROUP_STATUS" -> reply::GroupStatus {
         /// The group.
@@ -302,5 +270,74 @@ commands! {
         epoch: Option<i64> = "epoch",
         /// The value.
         message: Message = "message",
+    }
+    /// Starts a new epoch of a transactional producer, which fences whoever had the one before and drops what that one left
+    /// open. It comes before every [`BeginTxn`].
+    InitProducerId = "INIT_PRODUCER_ID" -> reply::ProducerEpoch {
+        /// The producer's name of its own choice, which outlives its restarts.
+        transactional_id: Text = "transactional_id",
+    }
+    /// Opens a transaction, once per epoch.
+    BeginTxn = "BEGIN_TXN" -> reply::TransactionBegun {
+        /// The transactional id.
+        transactional_id: Text = "transactional_id",
+        /// The producer id that INIT_PRODUCER_ID gave.
+        producer_id: Text = "producerId",
+        /// Its epoch.
+        epoch: i64 = "epoch",
+    }
+    /// Adds a record to the open transaction. Nobody sees it before the transaction is committed.
+    TxnPublish = "TXN_PUBLISH" -> reply::RecordStaged {
+        /// The transactional id.
+        transactional_id: Text = "transactional_id",
+        /// The topic.
+        topic: Topic = "topic",
+        /// The partition, or the broker chooses.
+        partition: Option<u32> = "partition",
+        /// The producer id.
+        producer_id: Text = "producerId",
+        /// 1 for the epoch's first record in this partition, then 2, 3, ….
+        sequence: u64 = "seqNum",
+        /// The epoch.
+        epoch: i64 = "epoch",
+        /// The key, one word.
+        key: Option<Text> = "key",
+        /// The value.
+        message: Message = "message",
+    }
+    /// Adds a group's offsets to the open transaction: they are committed with it. All of one transaction are of one member.
+    SendOffsetsToTxn = "SEND_OFFSETS_TO_TXN" -> reply::OffsetsStaged {
+        /// The transactional id.
+        transactional_id: Text = "transactional_id",
+        /// The producer id.
+        producer_id: Text = "producerId",
+        /// The epoch.
+        epoch: i64 = "epoch",
+        /// The topic that the group reads.
+        topic: Topic = "topic",
+        /// The group.
+        group: Group = "group",
+        /// The member that owns the partitions.
+        member: Member = "member",
+        /// Its generation.
+        generation: u64 = "generation",
+        /// Partition and next offset to read.
+        offsets: Commits = PAIRS,
+    }
+    /// Ends the open transaction. The same again is fine.
+    EndTxn = "END_TXN" -> reply::TransactionEnded {
+        /// The transactional id.
+        transactional_id: Text = "transactional_id",
+        /// The producer id.
+        producer_id: Text = "producerId",
+        /// The epoch.
+        epoch: i64 = "epoch",
+        /// How; committed where nothing is said.
+        result: Option<Outcome> = "result",
+    }
+    /// How far the last transaction of a transactional id is.
+    TxnStatus = "TXN_STATUS" -> reply::TransactionStatus {
+        /// The transactional id.
+        transactional_id: Text = "transactional_id",
     }
 }

@@ -6,9 +6,30 @@ use super::{TextReply, json, list, name, ok, status_ok, to_json};
 use crate::fields::{FieldError, invalid, number};
 use crate::name::{Group, Member, Topic};
 
-/// Which broker coordinates a group.
+/// What a broker coordinates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CoordinatorKind {
+    /// A group.
+    Group,
+    /// A transactional producer's transactions.
+    Transaction,
+}
+
+impl CoordinatorKind {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::Transaction => "transaction",
+        }
+    }
+}
+
+/// Which broker coordinates a group, or somebody's transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coordinator {
+    /// What it was asked for.
+    pub kind: CoordinatorKind,
     /// The broker's id; `standalone` where there is one broker.
     pub id: String,
     /// Its advertised host.
@@ -25,14 +46,20 @@ impl TextReply for Coordinator {
         if host.is_empty() {
             return Err(invalid("host", &host, "a host"));
         }
+        let kind = match fields.get("coordinator_type").as_deref() {
+            Some("transaction") => CoordinatorKind::Transaction,
+            _ => CoordinatorKind::Group,
+        };
         Ok(Self {
+            kind,
             id: fields.get("coordinator_id").unwrap_or_default().into_owned(),
             host: host.into_owned(),
             port: fields.number("port")?,
         })
     }
     fn to_text(&self) -> String {
-        format!("OK coordinator_id={} coordinator_type=group host={} port={}", self.id, self.host, self.port)
+        let Self { kind, id, host, port } = self;
+        format!("OK coordinator_id={id} coordinator_type={} host={host} port={port}", kind.name())
     }
 }
 

@@ -7,6 +7,7 @@ mod offsets;
 mod records;
 mod session;
 mod topics;
+mod transactions;
 
 use std::fmt;
 
@@ -18,11 +19,14 @@ use crate::batch::CorruptBatch;
 use crate::error::BrokerError;
 use crate::fields::{FieldError, Fields, excerpt, invalid};
 
-pub use groups::{Assignment, Coordinator, GroupStatus, Groups, Heartbeat, Left, MemberStatus};
+pub use groups::{Assignment, Coordinator, CoordinatorKind, GroupStatus, Groups, Heartbeat, Left, MemberStatus};
 pub use offsets::{BatchCommitted, Done, Offset};
 pub use records::{Published, Records, StreamClose, StreamFrame};
 pub use session::{Authenticated, Negotiated, ProtocolInfo};
 pub use topics::{Bounds, Created, Deleted, Metadata, Offsets, Topics};
+pub use transactions::{
+    OffsetsStaged, ProducerEpoch, RecordStaged, TransactionBegun, TransactionEnded, TransactionState, TransactionStatus,
+};
 
 /// Why a reply isn't what its command promises.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
