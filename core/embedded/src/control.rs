@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cursus_wire::batch::{self, Record};
-use tokio::time::Instant;
 
 use crate::cluster::{Cluster, check_broker};
 use crate::error::ControlError;
@@ -170,7 +169,7 @@ impl Cluster {
         self.shared().change(|state| {
             check_broker(state, broker)?;
             state.moved.insert(group.to_owned(), broker);
-            state.groups.taken_over(Instant::now(), timeout, |name| name == group);
+            state.groups.taken_over(self.shared().clock.now(), timeout, |name| name == group);
             Ok(())
         })
     }
@@ -254,25 +253,6 @@ impl Cluster {
         hold
     }
 
-    /// Cuts all connections of one broker, or of all: at once, replies in flight are lost, new ones are accepted.
-    ///
-    /// # Errors
-    ///
-    /// No such broker.
-    pub fn cut_connections(&self, broker: Option<usize>) -> Result<(), ControlError> {
-        self.shared().change(|state| {
-            if let Some(broker) = broker {
-                check_broker(state, broker)?;
-            }
-            for (index, found) in state.brokers.iter().enumerate() {
-                if broker.is_none_or(|broker| broker == index) {
-                    found.connections.values().for_each(tokio_util::sync::CancellationToken::cancel);
-                }
-            }
-            Ok(())
-        })
-    }
-
     /// Expires a member now, as if its session had ended: the generation advances, the others learn of it as usual.
     ///
     /// # Errors
@@ -285,7 +265,7 @@ impl Cluster {
                 return Err(ControlError::NoGroup { group: group.to_owned(), existing });
             };
             let existing = found.members.keys().cloned().collect();
-            if state.groups.expire_member(group, member, Instant::now()) {
+            if state.groups.expire_member(group, member, self.shared().clock.now()) {
                 return Ok(());
             }
             Err(ControlError::NoMember { group: group.to_owned(), member: member.to_owned(), existing })

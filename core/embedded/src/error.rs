@@ -90,8 +90,22 @@ pub enum ControlError {
     BrokerState {
         /// The broker.
         broker: usize,
-        /// `running` or `down`.
+        /// `running`, `paused` or `down`.
         state: &'static str,
+    },
+    /// The broker is down, and this needs one that runs.
+    #[error("broker {broker} is down; restart it first")]
+    Down {
+        /// The broker.
+        broker: usize,
+    },
+    /// No broker can be advertised under this address.
+    #[error("{address:?} is no address to advertise: {problem}")]
+    InvalidAddress {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// The broker's address couldn't be listened on again.
     #[error("broker {broker} can't listen on {address} again: {source}")]
