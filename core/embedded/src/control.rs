@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cursus_wire::batch::{self, Record};
+use serde::Serialize;
 
 use crate::cluster::{Cluster, check_broker};
 use crate::error::ControlError;
@@ -32,7 +33,7 @@ impl<K: Into<Bytes>, V: Into<Bytes>> From<(K, V)> for NewRecord {
 }
 
 /// A consumer group as its coordinator sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GroupView {
     /// The topic that the group reads.
     pub topic: String,
@@ -363,7 +364,7 @@ fn found<'a>(state: &'a State, name: &str, partition: u32) -> Result<&'a crate::
     topic.partition(partition).ok_or_else(|| ControlError::NoPartition { topic: name.to_owned(), partition, count })
 }
 
-fn named(command: &str) -> Result<&'static str, ControlError> {
+pub(crate) fn named(command: &str) -> Result<&'static str, ControlError> {
     WORDS.into_iter().find(|word| word.eq_ignore_ascii_case(command)).ok_or_else(|| {
         let existing = WORDS.iter().map(|word| (*word).to_owned()).collect();
         ControlError::NoCommand { command: command.to_owned(), existing }

@@ -122,6 +122,28 @@ pub enum ControlError {
     Stopped,
 }
 
+impl ControlError {
+    /// The kind of error in one word, as the control port names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoBroker { .. } => "no_broker",
+            Self::NoTopic { .. } => "no_topic",
+            Self::NoPartition { .. } => "no_partition",
+            Self::NoGroup { .. } => "no_group",
+            Self::NoMember { .. } => "no_member",
+            Self::InvalidTopic { .. } => "invalid_topic",
+            Self::InvalidPartitions { .. } => "invalid_partitions",
+            Self::NoCommand { .. } => "no_command",
+            Self::RecordTooLarge { .. } => "record_too_large",
+            Self::BrokerState { .. } => "broker_state",
+            Self::Down { .. } => "down",
+            Self::InvalidAddress { .. } => "invalid_address",
+            Self::Listen { .. } => "listen",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

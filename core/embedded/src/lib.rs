@@ -36,6 +36,7 @@
 
 mod addresses;
 mod arguments;
+mod base64;
 mod broker;
 mod calendar;
 mod classes;
@@ -44,6 +45,7 @@ mod cluster;
 mod commands;
 mod connection;
 mod control;
+pub mod control_port;
 mod error;
 mod faults;
 mod groups;

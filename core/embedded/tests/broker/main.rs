@@ -3,6 +3,7 @@
 mod binary;
 mod client;
 mod clock;
+mod control;
 mod faults;
 mod golden;
 mod groups;
