@@ -50,6 +50,8 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -66,6 +68,28 @@ mod tests {
         sleep.await;
         assert_eq!(start.elapsed().as_secs(), 5, "two of the thousand seconds were waited for");
         assert_eq!(clock.now().duration_since(start).as_secs(), 5 + 998);
+    }
+
+    /// The time of anything else would stand still where a test advances this one.
+    #[test]
+    fn nobody_else_in_the_crate_asks_tokio_for_the_time() {
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut seen = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if !path.ends_with("src/clock.rs") && !path.ends_with("tests.rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    for asking in ["Instant::now", "sleep_until, ", "timeout_at", "interval("] {
+                        assert!(!text.contains(asking), "{} has {asking}; it needs the clock", path.display());
+                    }
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 20, "{seen} files aren't the whole crate");
     }
 
     #[tokio::test(start_paused = true)]

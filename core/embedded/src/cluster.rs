@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cursus_net::Listener;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 
 use crate::broker;
 use crate::error::ControlError;
@@ -244,17 +244,18 @@ impl Cluster {
         if shared.root.is_cancelled() {
             return Err(ControlError::Stopped);
         }
-        let give_up = Instant::now() + REBIND;
-        let listener = loop {
-            match shared.options.network.listen(address).await {
-                Ok(listener) => break listener,
-                // Somebody's outgoing connection may hold the port for a moment.
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
-                    sleep(Duration::from_millis(20)).await;
+        let listening = async {
+            loop {
+                match shared.options.network.listen(address).await {
+                    // Somebody's outgoing connection may hold the port for a moment.
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => sleep(Duration::from_millis(20)).await,
+                    other => break other,
                 }
-                Err(source) => return Err(ControlError::Listen { broker, address: address.to_string(), source }),
             }
         };
+        let listener = timeout(REBIND, listening).await.unwrap_or_else(|_| Err(io::ErrorKind::AddrInUse.into()));
+        let refused = |source| ControlError::Listen { broker, address: address.to_string(), source };
+        let listener = listener.map_err(refused)?;
         let now = shared.clock.now();
         shared.change(|state| {
             if shared.is_cluster() {

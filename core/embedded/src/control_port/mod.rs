@@ -25,8 +25,8 @@ use crate::Cluster;
 /// The longest line that is taken, in bytes: the largest record fits in, in base64.
 const LONGEST_LINE: usize = 24 << 20;
 
-/// How long the connections have to write their last reply once the cluster was stopped.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long a connection that ends has to bring its last reply to the other side.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How much is read at once at least.
 const READ: usize = 16 << 10;
@@ -83,7 +83,12 @@ async fn talk(cluster: Cluster, socket: Box<dyn Socket>) -> io::Result<()> {
             Line::End => return Ok(()),
             Line::TooLong => {
                 let message = format!("a line may have {LONGEST_LINE} bytes; the connection is closed");
-                reply(&Value::Null, Err(Failure::new("line_too_long", message)))
+                let reply = reply(&Value::Null, Err(Failure::new("line_too_long", message)));
+                out.write_all(reply.as_bytes()).await?;
+                out.shutdown().await?;
+                // To close on what wasn't read would take the reply back.
+                let _ = timeout(GRACE, lines.skip()).await;
+                return Ok(());
             }
             Line::Whole(line) if line.trim_ascii().is_empty() => continue,
             Line::Whole(line) => {
@@ -133,7 +138,7 @@ fn read(line: &[u8]) -> (Value, Result<(&'static table::Command, given::Given), 
 
 enum Line {
     Whole(Vec<u8>),
-    /// Longer than is taken. Nothing more is read.
+    /// Longer than is taken. Nothing more can be read.
     TooLong,
     End,
 }
@@ -158,8 +163,6 @@ impl Lines {
             }
             self.scanned = self.buffer.len();
             if self.scanned > LONGEST_LINE {
-                (self.scanned, self.ended) = (0, true);
-                self.buffer.clear();
                 return Ok(Line::TooLong);
             }
             if self.ended && self.buffer.is_empty() {
@@ -177,6 +180,14 @@ impl Lines {
         self.buffer.reserve(READ);
         self.ended = self.half.read_buf(&mut self.buffer).await? == 0;
         Ok(())
+    }
+
+    /// Reads on to the end without keeping anything.
+    async fn skip(&mut self) {
+        self.buffer.clear();
+        while !self.ended && self.read_on().await.is_ok() {
+            self.buffer.clear();
+        }
     }
 
     /// Waits until the other side has closed, and keeps what it sends meanwhile, up to the length of a line.

@@ -10,7 +10,6 @@ use cursus_net::{Network, Socket, Tcp};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use crate::client::{Client, cluster, soon, until};
 
@@ -179,18 +178,29 @@ async fn what_is_wrong_with_a_request_is_told_with_what_is_right() {
 #[tokio::test(start_paused = true)]
 async fn a_line_that_is_too_long_ends_its_connection_and_no_other() {
     let served = Served::new(1).await;
-    let (mut long, mut other) = (served.connect().await, served.connect().await);
+    let (long, mut other) = (served.connect().await, served.connect().await);
+    write_too_long_a_line(long).await;
+    other.ok(json!({"do": "brokers"})).await;
+}
+
+#[tokio::test]
+async fn over_tcp_the_reply_to_a_line_that_is_too_long_arrives_too() {
+    let cluster = Cluster::start(Options { brokers: 1, ..Options::default() }).await.unwrap();
+    let listener = Tcp.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
+    let address = listener.local_address().unwrap();
+    let _task = tokio::spawn(control_port::serve(cluster, listener));
+    write_too_long_a_line(Control::to(&Tcp, address).await).await;
+}
+
+async fn write_too_long_a_line(mut long: Control) {
     let chunk = vec![b'x'; 1 << 20];
     let mut sent = 0;
-    while sent < (25 << 20)
-        && timeout(Duration::from_secs(1), long.stream.write_all(&chunk)).await.is_ok_and(|it| it.is_ok())
-    {
+    while sent < (25 << 20) && soon(long.stream.write_all(&chunk)).await.is_ok() {
         sent += chunk.len();
     }
-    let _ = timeout(Duration::from_secs(1), long.stream.flush()).await;
+    let _ = soon(long.stream.flush()).await;
     assert_eq!(long.receive().await.unwrap()["error"]["kind"], "line_too_long");
     assert_eq!(long.receive().await, None);
-    other.ok(json!({"do": "brokers"})).await;
 }
 
 #[tokio::test(start_paused = true)]
