@@ -431,3 +431,40 @@ async fn it_works_over_tcp() {
     cluster.stop().await;
     soon(task).await.unwrap();
 }
+
+/// The methods of `impl Cluster` blocks in the crate's sources that control it or ask something of it.
+fn methods() -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = if path.is_file() { std::fs::read_to_string(&path).unwrap() } else { continue };
+        for block in text.split("\nimpl Cluster {\n").skip(1) {
+            let block = block.split("\n}\n").next().unwrap();
+            let names = block.lines().filter_map(|line| {
+                let name = line.strip_prefix("    pub ")?;
+                name.strip_prefix("async ").unwrap_or(name).strip_prefix("fn ")?.split(['(', '<']).next()
+            });
+            found.extend(names.map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_method_of_the_cluster_is_in_the_table() {
+    let served = Served::new(1).await;
+    let table = served.connect().await.ok(json!({"do": "commands"})).await;
+    let names: Vec<&str> = table.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let methods = methods();
+    assert!(methods.len() > 30, "{methods:?} can't be all");
+    for method in methods {
+        let at_the_port = match method.as_str() {
+            // Whoever is connected has one that is started.
+            "start" => continue,
+            // A closure can't be sent; there is a command for each thing that is commonly waited for.
+            "wait_for" => "wait_for_committed",
+            other => other,
+        };
+        assert!(names.contains(&at_the_port), "{method} has no command");
+    }
+}
