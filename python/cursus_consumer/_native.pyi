@@ -259,7 +259,8 @@ class EmbeddedCluster:
     With one broker it is a standalone one, which answers a few commands differently. `session_timeout_ms` is how long a
     member may be silent, `expiry_check_ms` how often silent ones are looked for, `leader_election_ms` how long a leader
     that went down is still named, `coordinator_commit_lag_ms` how long a commit may stay unseen, and `port` the first
-    broker's port, where free ones won't do.
+    broker's port, where free ones won't do. `advertised` has what single brokers name instead of where they listen, as
+    with `advertise`.
     """
 
     def __new__(
@@ -273,6 +274,7 @@ class EmbeddedCluster:
         idle_timeout_ms: int = 60000,
         port: int | None = None,
         advertised_host: str | None = None,
+        advertised: dict[int, str] | None = None,
     ) -> Self: ...
     @property
     def brokers(self) -> list[str]:
@@ -314,8 +316,26 @@ class EmbeddedCluster:
     def restart_broker(self, broker: int) -> None:
         """Start a broker again, on the port it had."""
 
+    def pause_broker(self, broker: int) -> None:
+        """Pause a broker as SIGSTOP does: nothing in it moves, and clients can still connect to it.
+
+        What it leads goes to another broker after `leader_election_ms`; what it coordinates waits, and nobody expires.
+        """
+
+    def resume_broker(self, broker: int) -> None:
+        """Let a paused broker go on where it was."""
+
     def is_running(self, broker: int) -> bool:
-        """Tell whether a broker runs."""
+        """Tell whether a broker runs; a paused one does."""
+
+    def is_paused(self, broker: int) -> bool:
+        """Tell whether a broker is paused."""
+
+    def advance(self, by_ms: int) -> None:
+        """Put the clock of the brokers forward, by which they do all that they do by time.
+
+        Members have expired and leaders are elected once this returns; what concerns a connection is about to happen.
+        """
 
     def connections(self, broker: int) -> int:
         """Count the connections that a broker has."""
@@ -346,6 +366,18 @@ class EmbeddedCluster:
 
     def cut_connections(self, broker: int | None = None) -> None:
         """Cut all connections of one broker, or of all. New ones are accepted."""
+
+    def freeze_connections(self, broker: int | None = None) -> None:
+        """Silence all connections of one broker, or of all, for ever, without closing them. New ones work."""
+
+    def delay(self, delay_ms: int, broker: int | None = None) -> None:
+        """Write every reply of one broker, or of all, this much later, in order, until set to 0."""
+
+    def advertise(self, broker: int, address: str | None = None) -> None:
+        """Let brokers name this `host:port` for a broker; without one, where it listens again."""
+
+    def swap_addresses(self, a: int, b: int) -> None:
+        """Let two brokers listen where the other did, each as itself. Their connections are cut."""
 
     def expire_member(self, group: str, member: str) -> None:
         """Expire a member now, as if its session had ended."""

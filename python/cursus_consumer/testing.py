@@ -10,8 +10,8 @@
             assert consumer.poll(timeout=10.0)[0].value == b"two apples"
 
 It speaks the real protocol on loopback sockets and holds everything in memory. What a client can see is what real
-brokers do; beside that a test can kill brokers, move coordinators and leaders, and fail, lose, damage or hold any
-command.
+brokers do; beside that a test can kill and pause brokers, move coordinators and leaders, fail, lose, damage, delay or
+hold any command, freeze connections, swap addresses, and put the brokers' clock forward.
 """
 
 from dataclasses import dataclass

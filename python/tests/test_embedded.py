@@ -55,6 +55,15 @@ def test_what_does_not_exist_is_named_with_what_does(cluster: EmbeddedCluster, c
         (lambda: cluster.move_leader("orders", 0, 3), "no broker 3"),
         (lambda: cluster.move_coordinator("g", 3), "no broker 3"),
         (lambda: cluster.cut_connections(3), "no broker 3"),
+        (lambda: cluster.freeze_connections(3), "no broker 3"),
+        (lambda: cluster.pause_broker(3), "no broker 3"),
+        (lambda: cluster.resume_broker(3), "no broker 3"),
+        (lambda: cluster.delay(1, 3), "no broker 3"),
+        (lambda: cluster.advertise(3), "no broker 3"),
+        (lambda: cluster.swap_addresses(0, 3), "no broker 3"),
+        (lambda: cluster.advertise(0, "localhost"), '"localhost" is no address to advertise: expected HOST:PORT'),
+        (lambda: EmbeddedCluster(advertised={3: "localhost:1"}), "there is no broker 3 to advertise"),
+        (lambda: cluster.advance(-1), "whole number"),
         (lambda: cluster.fail_next("COMSUME", 1, "x"), 'no command "COMSUME"; there are: '),
         (lambda: cluster.hold("COMSUME"), 'no command "COMSUME"'),
         (lambda: cluster.expire_member("nobody", "x"), f'no group "nobody"; there are: {group}'),
@@ -88,6 +97,84 @@ def test_a_broker_is_down_or_running_and_not_both(cluster: EmbeddedCluster) -> N
     cluster.stop()
     with pytest.raises(InvalidStateError, match="stopped"):
         cluster.restart_broker(1)
+
+
+def test_a_paused_broker_waits_and_its_leadership_goes(cluster: EmbeddedCluster, consumer: Consumer) -> None:
+    cluster.produce("orders", [("k", "v")], partition=1)
+    take(consumer, 1)
+    assert cluster.leader("orders", 1) == 1 and not cluster.is_paused(1)
+    cluster.pause_broker(1)
+    assert cluster.is_paused(1) and cluster.is_running(1)
+    with pytest.raises(InvalidStateError, match="broker 1 is paused already"):
+        cluster.pause_broker(1)
+    cluster.advance(500)
+    assert cluster.leader("orders", 1) == 0
+    cluster.resume_broker(1)
+    assert not cluster.is_paused(1)
+    with pytest.raises(InvalidStateError, match="broker 1 is running already"):
+        cluster.resume_broker(1)
+    cluster.kill_broker(1)
+    with pytest.raises(InvalidStateError, match="broker 1 is down; restart it first"):
+        cluster.pause_broker(1)
+
+
+def test_the_clock_ends_sessions(cluster: EmbeddedCluster, make_consumer: MakeConsumer, group: str) -> None:
+    consumer = make_consumer()
+    consumer.start(timeout=10.0)
+    with cluster.hold("HEARTBEAT"), cluster.hold("JOIN_GROUP"):
+        cluster.advance(3_600_000)
+        found = cluster.group(group)
+        assert found is not None and found.members == {}
+        assert found.generation == 2
+    cluster.produce("orders", ["x"])
+    assert [record.value for record in take(consumer, 1)] == [b"x"], "it joined again"
+
+
+def test_replies_are_delayed(cluster: EmbeddedCluster, make_consumer: MakeConsumer) -> None:
+    cluster.delay(3_600_000)
+    consumer = make_consumer()
+    with pytest.raises(CursusError):
+        consumer.start(timeout=0.1)
+    cluster.delay(0)
+    cluster.advance(3_600_000)
+    consumer.start(timeout=10.0)
+
+
+def test_frozen_connections_bring_nothing_and_new_ones_do(cluster: EmbeddedCluster, consumer: Consumer) -> None:
+    cluster.produce("orders", ["before"], partition=0)
+    take(consumer, 1)
+    cluster.freeze_connections(0)
+    frozen = cluster.connections(0)
+    assert frozen > 0, "they stay open"
+    cluster.clear_requests()
+    cluster.produce("orders", ["after"], partition=0)
+    assert [record.value for record in take(consumer, 1)] == [b"after"]
+    assert cluster.connections(0) > frozen, "it came by a new one"
+
+
+def test_brokers_name_other_addresses(make_cluster: MakeCluster, make_consumer: MakeConsumer) -> None:
+    with make_cluster(brokers=2, advertised={1: "127.0.0.1:1"}) as cluster:
+        cluster.create_topic("orders", 2)
+        cluster.produce("orders", ["x"], partition=1)
+        cluster.move_coordinator("elsewhere", 1)
+        consumer = make_consumer(brokers=cluster.brokers, group_id="elsewhere")
+        with pytest.raises(CursusError):
+            consumer.start(timeout=0.2)
+        cluster.advertise(1)
+        assert [record.value for record in take(consumer, 1)] == [b"x"]
+
+
+def test_brokers_swap_their_addresses(cluster: EmbeddedCluster, consumer: Consumer) -> None:
+    cluster.produce("orders", ["x"], partition=0)
+    take(consumer, 1)
+    before = cluster.brokers
+    cluster.swap_addresses(0, 1)
+    assert cluster.brokers == [before[1], before[0], before[2]]
+    cluster.produce("orders", ["y"], partition=0)
+    assert [record.value for record in take(consumer, 1)] == [b"y"]
+    cluster.stop_broker(0)
+    with pytest.raises(InvalidStateError, match="broker 0 is down; restart it first"):
+        cluster.swap_addresses(0, 1)
 
 
 def test_a_port_that_is_taken_is_an_os_error(cluster: EmbeddedCluster) -> None:

@@ -56,7 +56,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
 }
 
 /// A whole number from 0 to the largest of `T`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Whole<T>(pub(crate) T);
 
 impl<'py, T: TryFrom<u64>> FromPyObject<'_, 'py> for Whole<T> {

@@ -32,14 +32,15 @@ const PATIENCE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)
 /// With one broker it is a standalone one, which answers a few commands differently. `session_timeout_ms` is how long a
 /// member may be silent, `expiry_check_ms` how often silent ones are looked for, `leader_election_ms` how long a leader
 /// that went down is still named, `coordinator_commit_lag_ms` how long a commit may stay unseen, and `port` the first
-/// broker's port, where free ones won't do.
+/// broker's port, where free ones won't do. `advertised` has what single brokers name instead of where they listen, as
+/// with `advertise`.
 #[pyclass(frozen, weakref, module = "cursus_consumer.testing")]
 pub(crate) struct EmbeddedCluster(OfProcess<Cluster>);
 
 fn refused(py: Python<'_>, error: &ControlError) -> PyErr {
     let kind = match error {
         ControlError::Listen { source, .. } => return io::Error::new(source.kind(), error.to_string()).into(),
-        ControlError::BrokerState { .. } | ControlError::Stopped => ErrorKind::InvalidState,
+        ControlError::BrokerState { .. } | ControlError::Down { .. } | ControlError::Stopped => ErrorKind::InvalidState,
         _ => ErrorKind::InvalidArgument,
     };
     exception(py, &Error::new(kind, error.to_string()))
@@ -81,10 +82,11 @@ impl EmbeddedCluster {
         signature = (
             *, brokers=Whole(3), session_timeout_ms=Whole(10_000), expiry_check_ms=Whole(5_000),
             leader_election_ms=Whole(500), coordinator_commit_lag_ms=Whole(0), idle_timeout_ms=Whole(60_000),
-            port=None, advertised_host=None
+            port=None, advertised_host=None, advertised=None
         ),
         text_signature = "(*, brokers=3, session_timeout_ms=10000, expiry_check_ms=5000, leader_election_ms=500, \
-                          coordinator_commit_lag_ms=0, idle_timeout_ms=60000, port=None, advertised_host=None)"
+                          coordinator_commit_lag_ms=0, idle_timeout_ms=60000, port=None, advertised_host=None, \
+                          advertised=None)"
     )]
     // As many as there are options, each by its name.
     #[allow(clippy::too_many_arguments)]
@@ -98,6 +100,7 @@ impl EmbeddedCluster {
         idle_timeout_ms: Whole<u64>,
         port: Option<Whole<u16>>,
         advertised_host: Option<String>,
+        advertised: Option<BTreeMap<Whole<usize>, String>>,
     ) -> PyResult<Self> {
         let options = Options {
             brokers: brokers.0,
@@ -108,6 +111,7 @@ impl EmbeddedCluster {
             idle_timeout: Duration::from_millis(idle_timeout_ms.0),
             port: port.map(|port| port.0),
             advertised_host,
+            advertised: advertised.unwrap_or_default().into_iter().map(|(broker, it)| (broker.0, it)).collect(),
             ..Options::default()
         };
         enter(py, process::handle)?;
@@ -202,9 +206,36 @@ impl EmbeddedCluster {
         Self::wait_for_control(py, self.cluster(py)?.restart_broker(broker.0)).map(drop)
     }
 
-    /// Tell whether a broker runs.
+    /// Pause a broker as SIGSTOP does: nothing in it moves, and clients can still connect to it.
+    ///
+    /// What it leads goes to another broker after `leader_election_ms`; what it coordinates waits, and nobody expires.
+    fn pause_broker(&self, py: Python<'_>, broker: Whole<usize>) -> PyResult<()> {
+        self.control(py, |cluster| cluster.pause_broker(broker.0))
+    }
+
+    /// Let a paused broker go on where it was.
+    fn resume_broker(&self, py: Python<'_>, broker: Whole<usize>) -> PyResult<()> {
+        self.control(py, |cluster| cluster.resume_broker(broker.0))
+    }
+
+    /// Tell whether a broker runs; a paused one does.
     fn is_running(&self, py: Python<'_>, broker: Whole<usize>) -> PyResult<bool> {
         Ok(self.cluster(py)?.is_running(broker.0))
+    }
+
+    /// Tell whether a broker is paused.
+    fn is_paused(&self, py: Python<'_>, broker: Whole<usize>) -> PyResult<bool> {
+        Ok(self.cluster(py)?.is_paused(broker.0))
+    }
+
+    /// Put the clock of the brokers forward, by which they do all that they do by time.
+    ///
+    /// Members have expired and leaders are elected once this returns; what concerns a connection is about to happen.
+    fn advance(&self, py: Python<'_>, by_ms: Whole<u64>) -> PyResult<()> {
+        self.control(py, |cluster| {
+            cluster.advance(Duration::from_millis(by_ms.0));
+            Ok(())
+        })
     }
 
     /// Count the connections that a broker has.
@@ -262,6 +293,30 @@ impl EmbeddedCluster {
     #[pyo3(signature = (broker=None))]
     fn cut_connections(&self, py: Python<'_>, broker: Option<Whole<usize>>) -> PyResult<()> {
         self.control(py, |cluster| cluster.cut_connections(broker.map(|broker| broker.0)))
+    }
+
+    /// Silence all connections of one broker, or of all, for ever, without closing them. New ones work.
+    #[pyo3(signature = (broker=None))]
+    fn freeze_connections(&self, py: Python<'_>, broker: Option<Whole<usize>>) -> PyResult<()> {
+        self.control(py, |cluster| cluster.freeze_connections(broker.map(|broker| broker.0)))
+    }
+
+    /// Write every reply of one broker, or of all, this much later, in order, until set to 0.
+    #[pyo3(signature = (delay_ms, broker=None))]
+    fn delay(&self, py: Python<'_>, delay_ms: Whole<u64>, broker: Option<Whole<usize>>) -> PyResult<()> {
+        let delay = Duration::from_millis(delay_ms.0);
+        self.control(py, |cluster| cluster.delay(broker.map(|broker| broker.0), delay))
+    }
+
+    /// Let brokers name this `host:port` for a broker; without one, where it listens again.
+    #[pyo3(signature = (broker, address=None))]
+    fn advertise(&self, py: Python<'_>, broker: Whole<usize>, address: Option<&str>) -> PyResult<()> {
+        self.control(py, |cluster| cluster.advertise(broker.0, address))
+    }
+
+    /// Let two brokers listen where the other did, each as itself. Their connections are cut.
+    fn swap_addresses(&self, py: Python<'_>, a: Whole<usize>, b: Whole<usize>) -> PyResult<()> {
+        self.control(py, |cluster| cluster.swap_addresses(a.0, b.0))
     }
 
     /// Expire a member now, as if its session had ended.

@@ -1,5 +1,6 @@
 //! The cluster's handle: start, stop, and the brokers' lives.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -7,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cursus_net::Listener;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{sleep, timeout};
 
 use crate::broker;
 use crate::error::ControlError;
 use crate::options::Options;
-use crate::shared::{INTERNAL_TOPIC, Shared, State};
+use crate::shared::{Endpoint, INTERNAL_TOPIC, Pause, Shared, State, is_host};
 
 /// How long a broker that restarts tries to get its port back.
 const REBIND: Duration = Duration::from_secs(5);
@@ -52,9 +53,19 @@ impl Cluster {
             return invalid(format!("a cluster of {} brokers is over the limit of {MOST_BROKERS}", options.brokers));
         }
         if let Some(host) = &options.advertised_host
-            && (host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == ',' || c == '='))
+            && !is_host(host)
         {
             return invalid(format!("the advertised host {host:?} is not a host"));
+        }
+        let mut advertised = BTreeMap::new();
+        for (broker, address) in &options.advertised {
+            if *broker >= options.brokers {
+                return invalid(format!("there is no broker {broker} to advertise as {address:?}"));
+            }
+            match Endpoint::parse(address) {
+                Ok(endpoint) => drop(advertised.insert(*broker, endpoint)),
+                Err(error) => return invalid(format!("broker {broker}: {error}")),
+            }
         }
         let mut listeners: Vec<Box<dyn Listener>> = Vec::with_capacity(options.brokers);
         let mut addresses = Vec::with_capacity(options.brokers);
@@ -75,7 +86,7 @@ impl Cluster {
             addresses.push(listener.local_address()?);
             listeners.push(listener);
         }
-        let shared = Arc::new(Shared::new(options.bounded(), addresses));
+        let shared = Arc::new(Shared::new(options.bounded(), addresses, &advertised));
         for (index, listener) in listeners.into_iter().enumerate() {
             broker::launch(&shared, index, listener);
         }
@@ -87,7 +98,8 @@ impl Cluster {
         &self.handle.shared
     }
 
-    /// Where the brokers listen, by their index: `127.0.0.1:port`. The same for as long as the cluster lives.
+    /// Where the brokers listen, by their index: `127.0.0.1:port`. The same for as long as the cluster lives, but for
+    /// [`Cluster::swap_addresses`].
     pub fn brokers(&self) -> Vec<String> {
         self.shared().read(|state| state.brokers.iter().map(|broker| broker.address.to_string()).collect())
     }
@@ -97,9 +109,14 @@ impl Cluster {
         &self.shared().options
     }
 
-    /// Whether a broker runs.
+    /// Whether a broker runs; one that is paused does.
     pub fn is_running(&self, broker: usize) -> bool {
-        self.shared().read(|state| state.is_running(broker))
+        self.shared().read(|state| state.brokers.get(broker).is_some_and(|broker| broker.running.is_some()))
+    }
+
+    /// Whether a broker is paused.
+    pub fn is_paused(&self, broker: usize) -> bool {
+        self.shared().read(|state| state.brokers.get(broker).is_some_and(|broker| broker.paused.is_some()))
     }
 
     /// How many connections a broker has.
@@ -137,6 +154,77 @@ impl Cluster {
         Ok(())
     }
 
+    /// Pauses a broker as SIGSTOP does: it reads, answers and closes nothing any more, and accepts nothing, though it can
+    /// still be connected to. What it leads goes to another broker after
+    /// [`leader_election`](Options::leader_election); what it coordinates waits, and nobody expires meanwhile. Once this
+    /// has returned nothing moves in that broker.
+    ///
+    /// # Errors
+    ///
+    /// No such broker, it is down, or it is paused already.
+    pub fn pause_broker(&self, broker: usize) -> Result<(), ControlError> {
+        let shared = self.shared();
+        let switch = shared.change(|state| {
+            check_broker(state, broker)?;
+            let found = state.brokers.get_mut(broker).filter(|found| found.running.is_some());
+            let found = found.ok_or(ControlError::Down { broker })?;
+            if found.paused.is_some() {
+                return Err(ControlError::BrokerState { broker, state: "paused" });
+            }
+            found.paused = Some(Pause::default());
+            found.away_since = shared.clock.now();
+            Ok(found.running.as_ref().map(|running| running.paused.clone()))
+        })?;
+        // Not under the lock: this waits for what a connection is just doing, which may take the lock.
+        if let Some(switch) = switch {
+            switch.send_replace(true);
+        }
+        shared.elections.notify_one();
+        Ok(())
+    }
+
+    /// Lets a paused broker go on where it was: it reads what was sent to it meanwhile and answers. If it should have
+    /// looked for members to expire while it was paused, it does so before anything else, so that whoever was silent for
+    /// longer than the session timeout is gone, though its heartbeat may be what is read next.
+    ///
+    /// # Errors
+    ///
+    /// No such broker, it is down, or it isn't paused.
+    pub fn resume_broker(&self, broker: usize) -> Result<(), ControlError> {
+        let shared = self.shared();
+        let switch = shared.change(|state| {
+            check_broker(state, broker)?;
+            let found = state.brokers.get_mut(broker).filter(|found| found.running.is_some());
+            let found = found.ok_or(ControlError::Down { broker })?;
+            let pause = found.paused.take().ok_or(ControlError::BrokerState { broker, state: "running" })?;
+            let switch = found.running.as_ref().map(|running| running.paused.clone());
+            if pause.missed_check {
+                let (now, timeout) = (shared.clock.now(), shared.options.session_timeout);
+                state.expire(now, timeout, |_, coordinator| coordinator == broker);
+            }
+            Ok(switch)
+        })?;
+        if let Some(switch) = switch {
+            switch.send_replace(false);
+        }
+        shared.elections.notify_one();
+        Ok(())
+    }
+
+    /// Puts the clock of the brokers forward. All that they do by time goes by this clock: session expiry and its checks,
+    /// leader election, idle connections, a stream's signs of life, the waits of CONSUME and JOIN_GROUP, commit lag and
+    /// delayed replies. Members have expired and leaders are elected once this returns; what concerns a connection is
+    /// about to happen, and [`Cluster::wait_for`] waits for it. It can be put forward by a hundred years in all.
+    pub fn advance(&self, by: Duration) {
+        let shared = self.shared();
+        // Under one lock, so that no heartbeat comes between the new time and what is due by then.
+        shared.change(|state| {
+            shared.clock.advance(by);
+            state.keep(shared.clock.now(), &shared.options);
+        });
+        shared.elections.notify_one();
+    }
+
     /// Starts a broker again, on the port it had. In a cluster groups, members and offsets are all there, and members
     /// have one session timeout to be heard again; a standalone broker remembers offsets and nothing of members and
     /// generations.
@@ -148,7 +236,7 @@ impl Cluster {
         let shared = self.shared();
         let address = shared.read(|state| {
             check_broker(state, broker)?;
-            if state.is_running(broker) {
+            if state.brokers.get(broker).is_some_and(|found| found.running.is_some()) {
                 return Err(ControlError::BrokerState { broker, state: "running" });
             }
             Ok(SocketAddr::new(shared.options.host, state.port(broker)))
@@ -156,18 +244,19 @@ impl Cluster {
         if shared.root.is_cancelled() {
             return Err(ControlError::Stopped);
         }
-        let give_up = Instant::now() + REBIND;
-        let listener = loop {
-            match shared.options.network.listen(address).await {
-                Ok(listener) => break listener,
-                // Somebody's outgoing connection may hold the port for a moment.
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
-                    sleep(Duration::from_millis(20)).await;
+        let listening = async {
+            loop {
+                match shared.options.network.listen(address).await {
+                    // Somebody's outgoing connection may hold the port for a moment.
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => sleep(Duration::from_millis(20)).await,
+                    other => break other,
                 }
-                Err(source) => return Err(ControlError::Listen { broker, address: address.to_string(), source }),
             }
         };
-        let now = Instant::now();
+        let listener = timeout(REBIND, listening).await.unwrap_or_else(|_| Err(io::ErrorKind::AddrInUse.into()));
+        let refused = |source| ControlError::Listen { broker, address: address.to_string(), source };
+        let listener = listener.map_err(refused)?;
+        let now = shared.clock.now();
         shared.change(|state| {
             if shared.is_cluster() {
                 let timeout = shared.options.session_timeout;
@@ -209,31 +298,13 @@ fn groups_of(state: &State, broker: usize) -> Vec<String> {
 
 /// What happens by itself as time passes: members expire, leaders are replaced.
 async fn keep(shared: Arc<Shared>) {
-    let mut expiry = interval(shared.options.expiry_check.max(Duration::from_millis(1)));
-    expiry.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let election = shared.options.leader_election;
     loop {
-        let due = shared.read(|state| state.next_election(election));
-        let elect = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
+        let due = shared.read(|state| state.next_due(&shared.options));
         tokio::select! {
             () = shared.root.cancelled() => return,
             () = shared.elections.notified() => {}
-            () = elect => shared.change(|state| state.elect(Instant::now(), election)),
-            _ = expiry.tick() => {
-                let timeout = shared.options.session_timeout;
-                let expired = shared.read_mut(|state| {
-                    let down: Vec<String> = (0..state.brokers.len())
-                        .filter(|broker| !state.is_running(*broker))
-                        .flat_map(|broker| groups_of(state, broker))
-                        .collect();
-                    state.groups.expire(Instant::now(), timeout, |name| !down.iter().any(|group| group == name))
-                });
-                if expired {
+            () = shared.clock.sleep_until(due) => {
+                if shared.read_mut(|state| state.keep(shared.clock.now(), &shared.options)) {
                     shared.changed();
                 }
             }
@@ -250,7 +321,11 @@ impl fmt::Debug for Cluster {
                 .brokers
                 .iter()
                 .map(|broker| {
-                    let is = if broker.running.is_some() { "running" } else { "down" };
+                    let is = match &broker.running {
+                        None => "down",
+                        Some(_) if broker.paused.is_some() => "paused",
+                        Some(_) => "running",
+                    };
                     format!("{} {is}, {} connections", broker.address, broker.connections.len())
                 })
                 .collect();

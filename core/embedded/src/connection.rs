@@ -1,19 +1,22 @@
 //! One connection: frames in, one after the other, replies out in the same order.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cursus_net::Socket;
 use cursus_wire::frame;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::io::{AsyncReadExt, ReadHalf};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::classes;
+use crate::clock::Clock;
 use crate::commands::{self, Answer, Context, Session};
 use crate::faults::{Fault, damage};
 use crate::incoming::{self, Incoming};
+use crate::outbox::Outbox;
 use crate::shared::{Running, Shared};
 use crate::stream;
 
@@ -29,29 +32,57 @@ pub(crate) struct Connection {
     pub(crate) broker: usize,
     pub(crate) id: u64,
     pub(crate) running: Running,
-    pub(crate) socket: Box<dyn Socket>,
+    pub(crate) incoming: ReadHalf<Box<dyn Socket>>,
+    pub(crate) outgoing: Arc<Outbox>,
 }
 
 impl Connection {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        broker: usize,
+        id: u64,
+        running: Running,
+        delay: watch::Receiver<Duration>,
+        socket: Box<dyn Socket>,
+    ) -> Self {
+        let (incoming, half) = tokio::io::split(socket);
+        let outgoing = Arc::new(Outbox::new(shared.clone(), delay, half));
+        Self { shared, broker, id, running, incoming, outgoing }
+    }
+
     /// Serves the connection until either side ends it. The caller drops this future to cut it.
-    pub(crate) async fn serve(mut self) -> io::Result<()> {
+    pub(crate) async fn serve(self) -> io::Result<()> {
+        let outgoing = self.outgoing.clone();
+        let served = async {
+            self.answer().await?;
+            outgoing.delivered().await;
+            Ok(())
+        };
+        tokio::select! {
+            ended = served => ended,
+            Err(error) = outgoing.deliver() => Err(error),
+        }
+    }
+
+    /// Answers requests until either side is done.
+    async fn answer(mut self) -> io::Result<()> {
         let mut session = Session::default();
         let mut buffer = BytesMut::new();
-        let mut heard = Instant::now();
+        let mut heard = self.shared.clock.now();
         loop {
             // The time runs from the last whole request, also while a long one is carried out: what was sent behind it
             // is then lost unanswered.
             let idle = heard + self.shared.options.idle_timeout;
-            if Instant::now() >= idle {
+            if self.shared.clock.now() >= idle {
                 return Ok(());
             }
             let drain = self.running.drain.clone();
             let body = tokio::select! {
                 () = drain.cancelled() => return Ok(()),
-                body = next_frame(&mut self.socket, &mut buffer, idle) => body?,
+                body = next_frame(&self.shared.clock, &mut self.incoming, &mut buffer, idle) => body?,
             };
             let Some(body) = body else { return Ok(()) };
-            heard = Instant::now();
+            heard = self.shared.clock.now();
             if !self.handle(&mut session, &body).await? {
                 return Ok(());
             }
@@ -96,7 +127,7 @@ impl Connection {
                 if corrupt {
                     damage(&mut head, true);
                 }
-                write_frame(&mut self.socket, &head, &slices.bytes).await?;
+                self.outgoing.write(&head, &slices.bytes).await?;
                 return Ok(true);
             }
             Answer::Text(text) => (text, true),
@@ -107,13 +138,18 @@ impl Connection {
         if corrupt {
             damage(&mut text, false);
         }
-        write_frame(&mut self.socket, &text, &[]).await?;
+        self.outgoing.write(&text, &[]).await?;
         Ok(goes_on)
     }
 }
 
 /// The next frame's body; nothing where the other side is done, was silent for too long or sent too long a frame.
-async fn next_frame(socket: &mut Box<dyn Socket>, buffer: &mut BytesMut, idle: Instant) -> io::Result<Option<Bytes>> {
+async fn next_frame(
+    clock: &Clock,
+    socket: &mut ReadHalf<Box<dyn Socket>>,
+    buffer: &mut BytesMut,
+    idle: Instant,
+) -> io::Result<Option<Bytes>> {
     let mut begun: Option<Instant> = None;
     loop {
         match frame::take(buffer) {
@@ -124,50 +160,34 @@ async fn next_frame(socket: &mut Box<dyn Socket>, buffer: &mut BytesMut, idle: I
         if buffer.is_empty() {
             begun = None;
         } else {
-            begun.get_or_insert_with(Instant::now);
+            begun.get_or_insert_with(|| clock.now());
         }
         let split = begun.map(|begun| begun + SPLIT_FRAME);
         let until = split.map_or(idle, |split| split.min(idle));
         buffer.reserve(READ);
-        match timeout_at(until, socket.read_buf(buffer)).await {
-            Ok(read) => {
+        tokio::select! {
+            biased;
+            read = socket.read_buf(buffer) => {
                 if read? == 0 {
                     return Ok(None);
                 }
             }
-            Err(_) if until >= idle => return Ok(None),
-            Err(_) => buffer.clear(),
+            () = clock.sleep_until(until) => {
+                if until >= idle {
+                    return Ok(None);
+                }
+                buffer.clear();
+            }
         }
     }
-}
-
-/// Writes a frame whose body is `head` and then `rest`, without putting them together first.
-pub(crate) async fn write_frame(socket: &mut Box<dyn Socket>, head: &[u8], rest: &[Bytes]) -> io::Result<()> {
-    let length = head.len() + rest.iter().map(Bytes::len).sum::<usize>();
-    let length = u32::try_from(length).map_err(|_| io::Error::other("a reply over 4 GiB"))?.to_be_bytes();
-    let mut parts = Vec::with_capacity(2 + rest.len());
-    parts.push(IoSlice::new(&length));
-    parts.push(IoSlice::new(head));
-    parts.extend(rest.iter().map(|bytes| IoSlice::new(bytes)));
-    let mut parts = &mut parts[..];
-    // Also drops the empty parts: a write of nothing would look like a closed connection.
-    IoSlice::advance_slices(&mut parts, 0);
-    while !parts.is_empty() {
-        let written = socket.write_vectored(parts).await?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        IoSlice::advance_slices(&mut parts, written);
-    }
-    socket.flush().await
 }
 
 /// Waits until the time or until the other side has closed, whatever it sends meanwhile. Whether it has closed.
-pub(crate) async fn closed_before(socket: &mut Box<dyn Socket>, until: Instant) -> bool {
+pub(crate) async fn closed_before(clock: &Clock, socket: &mut ReadHalf<Box<dyn Socket>>, until: Instant) -> bool {
     let mut ignored = [0; 1024];
     let closed = async { while matches!(socket.read(&mut ignored).await, Ok(read) if read > 0) {} };
     tokio::select! {
         () = closed => true,
-        () = sleep_until(until) => false,
+        () = clock.sleep_until(until) => false,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cursus_wire::batch::{self, Record};
-use tokio::time::Instant;
+use serde::Serialize;
 
 use crate::cluster::{Cluster, check_broker};
 use crate::error::ControlError;
@@ -53,7 +53,7 @@ impl<K: Into<Bytes>, V: Into<Bytes>> From<(K, V)> for NewRecord {
 }
 
 /// A consumer group as its coordinator sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GroupView {
     /// The topic that the group reads.
     pub topic: String,
@@ -220,7 +220,7 @@ impl Cluster {
         self.shared().change(|state| {
             check_broker(state, broker)?;
             state.moved.insert(group.to_owned(), broker);
-            state.groups.taken_over(Instant::now(), timeout, |name| name == group);
+            state.groups.taken_over(self.shared().clock.now(), timeout, |name| name == group);
             Ok(())
         })
     }
@@ -304,25 +304,6 @@ impl Cluster {
         hold
     }
 
-    /// Cuts all connections of one broker, or of all: at once, replies in flight are lost, new ones are accepted.
-    ///
-    /// # Errors
-    ///
-    /// No such broker.
-    pub fn cut_connections(&self, broker: Option<usize>) -> Result<(), ControlError> {
-        self.shared().change(|state| {
-            if let Some(broker) = broker {
-                check_broker(state, broker)?;
-            }
-            for (index, found) in state.brokers.iter().enumerate() {
-                if broker.is_none_or(|broker| broker == index) {
-                    found.connections.values().for_each(tokio_util::sync::CancellationToken::cancel);
-                }
-            }
-            Ok(())
-        })
-    }
-
     /// Expires a member now, as if its session had ended: the generation advances, the others learn of it as usual.
     ///
     /// # Errors
@@ -335,7 +316,7 @@ impl Cluster {
                 return Err(ControlError::NoGroup { group: group.to_owned(), existing });
             };
             let existing = found.members.keys().cloned().collect();
-            if state.groups.expire_member(group, member, Instant::now()) {
+            if state.groups.expire_member(group, member, self.shared().clock.now()) {
                 return Ok(());
             }
             Err(ControlError::NoMember { group: group.to_owned(), member: member.to_owned(), existing })
@@ -433,7 +414,7 @@ fn found<'a>(state: &'a State, name: &str, partition: u32) -> Result<&'a crate::
     topic.partition(partition).ok_or_else(|| ControlError::NoPartition { topic: name.to_owned(), partition, count })
 }
 
-fn named(command: &str) -> Result<&'static str, ControlError> {
+pub(crate) fn named(command: &str) -> Result<&'static str, ControlError> {
     WORDS.into_iter().find(|word| word.eq_ignore_ascii_case(command)).ok_or_else(|| {
         let existing = WORDS.iter().map(|word| (*word).to_owned()).collect();
         ControlError::NoCommand { command: command.to_owned(), existing }

@@ -90,8 +90,22 @@ pub enum ControlError {
     BrokerState {
         /// The broker.
         broker: usize,
-        /// `running` or `down`.
+        /// `running`, `paused` or `down`.
         state: &'static str,
+    },
+    /// The broker is down, and this needs one that runs.
+    #[error("broker {broker} is down; restart it first")]
+    Down {
+        /// The broker.
+        broker: usize,
+    },
+    /// No broker can be advertised under this address.
+    #[error("{address:?} is no address to advertise: {problem}")]
+    InvalidAddress {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// The broker's address couldn't be listened on again.
     #[error("broker {broker} can't listen on {address} again: {source}")]
@@ -106,6 +120,28 @@ pub enum ControlError {
     /// The cluster was stopped.
     #[error("the cluster was stopped")]
     Stopped,
+}
+
+impl ControlError {
+    /// The kind of error in one word, as the control port names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoBroker { .. } => "no_broker",
+            Self::NoTopic { .. } => "no_topic",
+            Self::NoPartition { .. } => "no_partition",
+            Self::NoGroup { .. } => "no_group",
+            Self::NoMember { .. } => "no_member",
+            Self::InvalidTopic { .. } => "invalid_topic",
+            Self::InvalidPartitions { .. } => "invalid_partitions",
+            Self::NoCommand { .. } => "no_command",
+            Self::RecordTooLarge { .. } => "record_too_large",
+            Self::BrokerState { .. } => "broker_state",
+            Self::Down { .. } => "down",
+            Self::InvalidAddress { .. } => "invalid_address",
+            Self::Listen { .. } => "listen",
+            Self::Stopped => "stopped",
+        }
+    }
 }
 
 fn listed(names: &[String]) -> String {

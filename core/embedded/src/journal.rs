@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::Serialize;
+
 /// How many requests are remembered; older ones are forgotten.
 const MOST: usize = 10_000;
 
@@ -9,7 +11,7 @@ const MOST: usize = 10_000;
 const LONGEST: usize = 2_000;
 
 /// A request that a broker received, in the order in which they came in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Request {
     /// The broker that received it.
     pub broker: usize,
@@ -36,6 +38,11 @@ impl Journal {
 
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.0.iter().cloned().collect()
+    }
+
+    /// How many of a command are remembered.
+    pub(crate) fn count(&self, command: &str) -> usize {
+        self.0.iter().filter(|request| request.command == command).count()
     }
 
     pub(crate) fn clear(&mut self) {

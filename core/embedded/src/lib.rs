@@ -2,8 +2,9 @@
 //!
 //! Brokers on loopback sockets that speak the real wire protocol, with topics, partition leaders and a coordinator per
 //! group, for tests of this project and of those who use it. It holds everything in memory. What a client can see is
-//! what the real broker does, its quirks included; what a test can do beside that is to kill brokers, move coordinators
-//! and leaders, and to fail, lose, damage or hold any command.
+//! what the real broker does, its quirks included; what a test can do beside that is to kill and pause brokers, move coordinators
+//! and leaders, fail, lose, damage, delay or hold what is asked, silence connections, swap or misname addresses, and put
+//! the brokers' clock forward.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -28,19 +29,24 @@
 //!   [`coordinator_commit_lag`](Options::coordinator_commit_lag) says otherwise), a new generation. A broker that comes back
 //!   knows everything from the first moment. What real ones say meanwhile [`Cluster::fail_next`] says on command.
 //! - All brokers share one log, so whoever runs may lead; real ones lose their place among the replicas for good.
+//! - A write that must be forwarded to a paused leader fails at once; real brokers wait for it first.
 //! - GROUP_STATUS tells the time since the cluster's start, as if that had been at the start of 2026.
 //! - A transaction is decided as one: nobody ever sees half of a commit, unless it fails half-way as a real one does.
 //! - There is no TLS, no authentication, no compression, no event sourcing; their commands say so.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod arguments;
+mod base64;
 mod broker;
 mod calendar;
 mod classes;
+mod clock;
 mod cluster;
 mod commands;
 mod connection;
 mod control;
+pub mod control_port;
 mod error;
 mod faults;
 mod groups;
@@ -48,11 +54,13 @@ mod incoming;
 mod journal;
 mod log;
 mod options;
+mod outbox;
 mod patterns;
 mod producers;
 mod sha256;
 mod shared;
 mod stream;
+mod switch;
 mod topics;
 mod transactions;
 mod writer;

@@ -4,16 +4,16 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use cursus_embedded::{Cluster, ControlError, Options};
+use cursus_embedded::{Cluster, ControlError, Options, control_port};
 use tokio::io::AsyncReadExt as _;
 
-/// A Cursus cluster in memory. Prints one JSON line with the brokers' addresses once it is ready, and runs until its
-/// standard input closes or it is told to end. In scripts and containers give it an input that stays open, such as
+/// A Cursus cluster in memory. Prints one JSON line with the brokers' addresses and its control port's once it is ready,
+/// and runs until its standard input closes or it is told to end. In scripts and containers give it an input that stays open, such as
 /// `sleep infinity | cursus-embedded …`.
 #[derive(Debug, Parser)]
 #[command(name = "cursus-embedded", version)]
@@ -30,6 +30,12 @@ struct Arguments {
     /// The host that brokers name to clients.
     #[arg(long, value_name = "HOST")]
     advertised_host: Option<String>,
+    /// A broker that names another address to clients, by its index; may be repeated.
+    #[arg(long = "advertise", value_name = "BROKER=HOST:PORT", value_parser = advertise)]
+    advertised: Vec<(usize, String)>,
+    /// The control port, on 127.0.0.1 in any case; a free one without it.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    control_port: Option<u16>,
     /// A topic and its number of partitions; may be repeated.
     #[arg(long = "topic", value_name = "NAME:PARTITIONS", value_parser = topic)]
     topics: Vec<(String, u32)>,
@@ -56,6 +62,11 @@ fn brokers(text: &str) -> Result<usize, String> {
         count @ 1..=100 => Ok(count),
         count => Err(format!("there can be 1 to 100 brokers, not {count}")),
     }
+}
+
+fn advertise(text: &str) -> Result<(usize, String), String> {
+    let (broker, address) = text.split_once('=').ok_or("expected BROKER=HOST:PORT, as 0=localhost:9000")?;
+    Ok((number(broker, "a broker")?, address.to_owned()))
 }
 
 fn topic(text: &str) -> Result<(String, u32), String> {
@@ -98,7 +109,13 @@ async fn run(arguments: Arguments) -> ExitCode {
         session_timeout: Duration::from_millis(arguments.session_timeout_ms),
         expiry_check: Duration::from_millis(arguments.expiry_check_ms),
         leader_election: Duration::from_millis(arguments.leader_election_ms),
+        advertised: arguments.advertised.iter().cloned().collect(),
         ..Options::default()
+    };
+    // From here on, so that whoever reads the line below can end this.
+    let told_to_end = match told_to_end() {
+        Ok(told) => told,
+        Err(error) => return refuse(&error),
     };
     let cluster = match Cluster::start(options).await {
         Ok(cluster) => cluster,
@@ -107,12 +124,21 @@ async fn run(arguments: Arguments) -> ExitCode {
     if let Err(error) = set_up(&cluster, &arguments) {
         return refuse(&error);
     }
-    let line = serde_json::json!({ "brokers": cluster.brokers() });
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.control_port.unwrap_or(0)));
+    let control = cluster.options().network.listen(address).await;
+    let (control, address) = match control.and_then(|control| control.local_address().map(|address| (control, address)))
+    {
+        Ok(found) => found,
+        Err(error) => return refuse(&format_args!("the control port on {address}: {error}")),
+    };
+    let line = serde_json::json!({ "brokers": cluster.brokers(), "control": address.to_string() });
     // A reader that is gone already has closed the standard input too.
     let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
     tokio::select! {
         () = input_closed() => {}
-        () = told_to_end() => {}
+        () = told_to_end => {}
+        // It ends when a client stops the cluster.
+        () = control_port::serve(cluster.clone(), control) => {}
     }
     cluster.stop().await;
     ExitCode::SUCCESS
@@ -134,22 +160,21 @@ async fn input_closed() {
     while matches!(input.read(&mut ignored).await, Ok(read) if read > 0) {}
 }
 
+/// Takes the signals over at once; the future ends with the first of them.
 #[cfg(unix)]
-async fn told_to_end() {
+fn told_to_end() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let wait = async |kind| match signal(kind) {
-        Ok(mut signal) => drop(signal.recv().await),
-        Err(_) => std::future::pending().await,
-    };
-    tokio::select! {
-        () = wait(SignalKind::terminate()) => {}
-        () = wait(SignalKind::interrupt()) => {}
-    }
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
-#[cfg(not(unix))]
-async fn told_to_end() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
-    }
+#[cfg(windows)]
+fn told_to_end() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = tokio::signal::windows::ctrl_c()?;
+    Ok(async move { drop(interrupt.recv().await) })
 }

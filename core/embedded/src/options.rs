@@ -1,5 +1,6 @@
 //! How a cluster is set up.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -32,6 +33,9 @@ pub struct Options {
     /// The host that brokers name in METADATA, FIND_COORDINATOR and redirects. Without it, as real brokers do: the
     /// address in a cluster, and `localhost` where a broker stands alone.
     pub advertised_host: Option<String>,
+    /// Brokers that name another address than that to clients from the start, by their index, as `host:port`: see
+    /// [`Cluster::advertise`](crate::Cluster::advertise). None.
+    pub advertised: BTreeMap<usize, String>,
     /// Where the brokers listen.
     pub network: Arc<dyn Network>,
     /// Where the suffixes of member ids come from.
@@ -50,6 +54,7 @@ impl Default for Options {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: None,
             advertised_host: None,
+            advertised: BTreeMap::new(),
             network: Arc::new(Tcp),
             randomness: Arc::new(SystemRandomness),
         }
@@ -57,7 +62,7 @@ impl Default for Options {
 }
 
 /// As good as never, and a time that can still be added to any other.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 impl Options {
     /// The same with times that can be reckoned with: [`Duration::MAX`] is a fine way to say "never".
@@ -88,6 +93,7 @@ impl fmt::Debug for Options {
             .field("host", &self.host)
             .field("port", &self.port)
             .field("advertised_host", &self.advertised_host)
+            .field("advertised", &self.advertised)
             .finish_non_exhaustive()
     }
 }

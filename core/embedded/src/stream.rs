@@ -3,11 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::{StreamRequest, encode_batch, read};
-use crate::connection::{Connection, closed_before, write_frame};
+use crate::connection::{Connection, closed_before};
 use crate::faults::damage;
 
 /// How often a frame of no length shows that the stream lives, whatever else flows.
@@ -42,7 +41,7 @@ async fn flow(
     let StreamRequest { topic, partition, shelf, batch, isolation, .. } = request;
     let mut position = request.start;
     let mut end = shelf.watch_end();
-    let mut keepalive = Instant::now() + FIRST_KEEPALIVE;
+    let mut keepalive = connection.shared.clock.now() + FIRST_KEEPALIVE;
     let drain = connection.running.drain.clone();
     loop {
         if replaced.is_cancelled() {
@@ -52,9 +51,12 @@ async fn flow(
         if drain.is_cancelled() {
             return Ok(());
         }
-        if Instant::now() >= keepalive {
-            keepalive += KEEPALIVE;
-            write_frame(&mut connection.socket, &[], &[]).await?;
+        let now = connection.shared.clock.now();
+        if now >= keepalive {
+            // However long the clock was ahead or the broker paused: what was missed isn't caught up with.
+            let missed = now >= keepalive + KEEPALIVE;
+            keepalive = if missed { now } else { keepalive } + KEEPALIVE;
+            connection.outgoing.write(&[], &[]).await?;
         }
         end.borrow_and_update();
         let slices = match read(shelf, position, *batch, *isolation) {
@@ -73,7 +75,7 @@ async fn flow(
             if std::mem::take(corrupt) {
                 damage(&mut head, true);
             }
-            write_frame(&mut connection.socket, &head, &slices.bytes).await?;
+            connection.outgoing.write(&head, &slices.bytes).await?;
             continue;
         }
         tokio::select! {
@@ -81,7 +83,7 @@ async fn flow(
             () = drain.cancelled() => {}
             // The sender lives in the shelf.
             _ = end.changed() => {}
-            closed = closed_before(&mut connection.socket, keepalive) => {
+            closed = closed_before(&connection.shared.clock, &mut connection.incoming, keepalive) => {
                 if closed {
                     return Ok(());
                 }
@@ -92,5 +94,5 @@ async fn flow(
 
 async fn close(connection: &mut Connection, reason: &str) -> io::Result<()> {
     let text = format!("STREAM_CONTROL type=CLOSE reason={reason}");
-    write_frame(&mut connection.socket, text.as_bytes(), &[]).await
+    connection.outgoing.write(text.as_bytes(), &[]).await
 }

@@ -6,13 +6,12 @@ use std::time::Duration;
 use bytes::BytesMut;
 use cursus_wire::batch::{Head, put_head};
 use cursus_wire::command::Isolation;
-use tokio::time::Instant;
 
 use super::{Answer, Context, Session};
 use crate::arguments::{Arguments, quote, signed, unsigned};
 use crate::log::Slices;
 use crate::patterns;
-use crate::shared::DEFAULT_GROUP;
+use crate::shared::{DEFAULT_GROUP, State};
 use crate::topics::Shelf;
 
 /// How many records a reply has at most where the client says nothing.
@@ -88,20 +87,31 @@ impl<'a> Wanted<'a> {
             if names.is_empty() {
                 return Err(failed(&format!("no topics match pattern '{}'", self.topic)));
             }
-            let find = |name: String| {
-                let Some(topic) = state.topics.get(&name) else {
-                    return Err(failed(&format!("topic '{name}' does not exist")));
-                };
-                match number.and_then(|number| Some((number, topic.partition(number)?))) {
-                    Some((number, partition)) => Ok((name, number, partition.shelf.clone())),
-                    None => {
-                        let (partition, last) = (self.partition, i64::from(topic.count()) - 1);
-                        Err(failed(&format!("partition {partition} out of range for topic '{name}' (0-{last})")))
-                    }
-                }
-            };
-            names.into_iter().map(find).collect()
+            names.into_iter().map(|name| self.find_in(state, name)).collect()
         })
+    }
+
+    fn find_in(&self, state: &State, name: String) -> Result<(String, u32, Arc<Shelf>), String> {
+        let Some(topic) = state.topics.get(&name) else {
+            return Err(failed(&format!("topic '{name}' does not exist")));
+        };
+        let number = u32::try_from(self.partition).ok();
+        match number.and_then(|number| Some((number, topic.partition(number)?))) {
+            Some((number, partition)) => Ok((name, number, partition.shelf.clone())),
+            None => {
+                let (partition, last) = (self.partition, i64::from(topic.count()) - 1);
+                Err(failed(&format!("partition {partition} out of range for topic '{name}' (0-{last})")))
+            }
+        }
+    }
+
+    /// Finds the same again: a topic may be gone meanwhile, or be another one of its name. Who leads isn't asked again.
+    fn find_again(
+        &self,
+        context: &Context<'_>,
+        found: Vec<(String, u32, Arc<Shelf>)>,
+    ) -> Result<Vec<(String, u32, Arc<Shelf>)>, String> {
+        context.shared.read(|state| found.into_iter().map(|(name, ..)| self.find_in(state, name)).collect())
     }
 
     fn read_from(&self, shelf: &Shelf, start: u64, batch: u32) -> Result<Slices, String> {
@@ -152,11 +162,11 @@ async fn try_consume(context: &Context<'_>, session: &mut Session, arguments: &A
     };
     let wanted = Wanted::read(arguments, topic, partition)?;
     let wait = arguments.get("wait_ms").and_then(signed).and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
-    let until = Instant::now() + Duration::from_millis(wait.min(u64::from(u32::MAX)));
-    let found = wanted.find(context)?;
+    let until = context.shared.clock.now() + Duration::from_millis(wait.min(u64::from(u32::MAX)));
+    let mut found = wanted.find(context)?;
     loop {
         let slices = read_all(context, session, &wanted, &found)?;
-        let now = Instant::now();
+        let now = context.shared.clock.now();
         let again = slices.count == 0 && now < until && context.pause(STEP.min(until - now)).await;
         if !again {
             let number = u32::try_from(wanted.partition).unwrap_or_default();
@@ -164,6 +174,7 @@ async fn try_consume(context: &Context<'_>, session: &mut Session, arguments: &A
                 encode_batch(topic, number, &slices).map_err(|e| failed(&format!("failed to stream batch: {e}")))?;
             return Ok(Answer::Records(head, slices));
         }
+        found = wanted.find_again(context, found)?;
     }
 }
 
@@ -180,7 +191,8 @@ fn read_all(
         let cursor = format!("{topic}-{number}");
         // The connection's own cursor, else what the group has committed, else what the client says.
         let start = session.cursors.get(&cursor).copied();
-        let committed = || context.shared.read(|s| s.groups.start(wanted.group, topic, *number, Instant::now()));
+        let now = context.shared.clock.now();
+        let committed = || context.shared.read(|s| s.groups.start(wanted.group, topic, *number, now));
         let start = start.or_else(committed).or(wanted.offset).unwrap_or(0);
         let slices = wanted.read_from(shelf, start, wanted.batch - all.count)?;
         if slices.count == 0 {
@@ -225,7 +237,8 @@ fn try_stream(context: &Context<'_>, arguments: &Arguments) -> Result<StreamRequ
     let Some((topic, partition, shelf)) = found.into_iter().next() else {
         return Err("invalid_stream_syntax".to_owned());
     };
-    let committed = context.shared.read(|s| s.groups.start(wanted.group, &topic, partition, Instant::now()));
+    let now = context.shared.clock.now();
+    let committed = context.shared.read(|s| s.groups.start(wanted.group, &topic, partition, now));
     let latest = arguments.get("autoOffsetReset").is_some_and(|reset| reset.eq_ignore_ascii_case("latest"));
     let start = committed.or(wanted.offset).unwrap_or_else(|| if latest { shelf.end() } else { 0 });
     let (group, batch, isolation) = (wanted.group.to_owned(), wanted.batch, wanted.isolation);

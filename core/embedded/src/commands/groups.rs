@@ -15,7 +15,7 @@ use super::{Context, Said};
 use crate::arguments::{Arguments, quote, signed};
 use crate::calendar::rfc3339;
 use crate::groups::Caller;
-use crate::shared::DEFAULT_GROUP;
+use crate::shared::{DEFAULT_GROUP, Endpoint};
 use crate::transactions::coordinator_key;
 
 /// The arguments that all commands of a member have.
@@ -54,13 +54,8 @@ pub(super) fn find_coordinator(context: &Context<'_>, arguments: &Arguments) -> 
             (None, None) => return Err("missing_coordinator_key command=FIND_COORDINATOR".to_owned()),
         };
         let broker = state.coordinator(&key);
-        let found = Coordinator {
-            kind,
-            id: context.shared.broker_id(state, broker),
-            host: context.shared.advertised_host(),
-            port: state.port(broker),
-        };
-        Ok(found.to_text())
+        let Endpoint { host, port } = context.shared.endpoint(state, broker);
+        Ok(Coordinator { kind, id: context.shared.broker_id(state, broker), host, port }.to_text())
     })
 }
 
@@ -90,8 +85,8 @@ pub(super) async fn join(context: &Context<'_>, arguments: &Arguments) -> Said {
             context.check_coordinator(state, group)?;
             state.groups.check_topic(group, topic).map_err(|refusal| refusal.to_string())?;
             let generation = generation(arguments, NAME)?;
-            let partitions =
-                state.groups.sync(named.caller(generation), Instant::now()).map_err(|refusal| refusal.to_string())?;
+            let now = context.shared.clock.now();
+            let partitions = state.groups.sync(named.caller(generation), now).map_err(|refusal| refusal.to_string())?;
             Ok(format!("{} resumed=true", membership(generation, member, &partitions)))
         });
     }
@@ -107,7 +102,7 @@ pub(super) async fn join(context: &Context<'_>, arguments: &Arguments) -> Said {
             state.groups.register(group, topic, partitions).map_err(|refusal| refusal.to_string())?;
         }
         let member = format!("{member}-{:04}", context.shared.options.randomness.below(10_000));
-        let joined = state.groups.join(group, &member, Instant::now());
+        let joined = state.groups.join(group, &member, context.shared.clock.now());
         let (generation, partitions) = joined.map_err(|refusal| refusal.to_string())?;
         Ok((generation, member, partitions))
     })?;

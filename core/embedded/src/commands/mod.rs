@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use consume::{StreamRequest, encode_batch, read};
@@ -23,7 +22,7 @@ pub(crate) use consume::{StreamRequest, encode_batch, read};
 use crate::arguments::{Arguments, quote};
 use crate::incoming::Incoming;
 use crate::log::Slices;
-use crate::shared::{Shared, State};
+use crate::shared::{Endpoint, Shared, State};
 
 /// Ok: the reply's text. Err: the text behind `ERROR: `.
 pub(crate) type Said = Result<String, String>;
@@ -73,14 +72,15 @@ impl Context<'_> {
         if !self.shared.is_cluster() || coordinator == self.broker {
             return Ok(());
         }
-        Err(format!("NOT_COORDINATOR host={} port={}", self.shared.advertised_host(), state.port(coordinator)))
+        let Endpoint { host, port } = self.shared.endpoint(state, coordinator);
+        Err(format!("NOT_COORDINATOR host={host} port={port}"))
     }
 
     /// Waits; not while the broker stops. Whether it did.
     async fn pause(&self, duration: Duration) -> bool {
         tokio::select! {
             () = self.drain.cancelled() => false,
-            () = tokio::time::sleep(duration) => true,
+            () = self.shared.clock.sleep(duration) => true,
         }
     }
 
@@ -130,7 +130,7 @@ pub(crate) async fn carry_out(context: &Context<'_>, session: &mut Session, body
 
 /// The commands that neither wait nor concern the connection.
 fn at_once(context: &Context<'_>, name: &str, arguments: &Arguments) -> Said {
-    let now = Instant::now();
+    let now = context.shared.clock.now();
     match name {
         "AUTH" => protocol::auth(arguments),
         "HELP" => Ok(protocol::help()),

@@ -2,15 +2,20 @@
 
 mod binary;
 mod client;
+mod clock;
+mod control;
 mod faults;
 mod golden;
 mod groups;
 mod lifecycle;
+mod network;
 mod offsets;
+mod pausing;
 mod pipes;
 mod protocol;
 mod publishing;
 mod reading;
+mod remaking;
 mod streams;
 mod topics;
 mod transactions;
