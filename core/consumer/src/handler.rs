@@ -129,7 +129,7 @@ impl Consumer {
                     return Ok(Some(RunError::Handler { partition, offset, error }));
                 }
             },
-            Some(ended) = workers.tasks.join_next(), if !workers.tasks.is_empty() => drop(workers.note(ended)),
+            Some(ended) = workers.tasks.join_next(), if !workers.tasks.is_empty() => workers.note(ended),
         }
         Ok(None)
     }
@@ -164,6 +164,8 @@ struct Workers<H, E> {
     by_partition: BTreeMap<TopicPartition, Worker>,
     /// Aborted when this is dropped.
     tasks: JoinSet<Left>,
+    /// Where the partitions have to go on whose workers have ended.
+    left: Vec<(TopicPartition, u64)>,
     /// Workers finish the record that they are at, and go.
     stop: CancellationToken,
     tell: mpsc::UnboundedSender<News<E>>,
@@ -187,7 +189,7 @@ where
     fn new(shared: Arc<Shared>, handler: Arc<H>) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let (by_partition, tasks, stop) = (BTreeMap::new(), JoinSet::new(), CancellationToken::new());
-        Self { shared, handler, by_partition, tasks, stop, tell, news }
+        Self { shared, handler, by_partition, tasks, left: Vec::new(), stop, tell, news }
     }
 
     /// Gives records to their partition's worker. True where it has more than enough now.
@@ -235,11 +237,10 @@ where
     async fn finish(&mut self) -> Vec<(TopicPartition, u64)> {
         self.stop.cancel();
         self.by_partition.clear();
-        let mut left = Vec::new();
         while let Some(ended) = self.tasks.join_next().await {
-            left.extend(self.note(ended));
+            self.note(ended);
         }
-        left
+        std::mem::take(&mut self.left)
     }
 
     /// Ends all workers at their next await, and waits until they have.
@@ -249,14 +250,15 @@ where
         while let Some(ended) = self.tasks.join_next().await {
             self.note(ended);
         }
+        self.left.clear();
         while self.news.try_recv().is_ok() {}
     }
 
-    fn note(&self, ended: std::result::Result<Left, tokio::task::JoinError>) -> Left {
+    fn note(&mut self, ended: std::result::Result<Left, tokio::task::JoinError>) {
         match ended {
-            Ok(left) => left,
+            Ok(left) => self.left.extend(left),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => None,
+            Err(_) => {}
         }
     }
 }
