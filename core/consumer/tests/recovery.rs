@@ -272,12 +272,6 @@ async fn a_group_that_is_denied_for_long_is_joined_afresh() {
     closed(&consumer).await;
 }
 
-/// An address where nobody listens.
-fn nowhere() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
 #[tokio::test]
 async fn without_a_broker_start_raises_poll_ends_in_time_and_the_statistics_say_why() {
     let cluster = cluster_with(1, 1, 10).await;

@@ -160,3 +160,9 @@ pub async fn closed(consumer: &Consumer) {
 pub fn received(cluster: &Cluster, command: &str) -> usize {
     cluster.requests().iter().filter(|request| request.command == command).count()
 }
+
+/// An address where nobody listens.
+pub fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}

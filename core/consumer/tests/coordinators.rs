@@ -1,0 +1,254 @@
+//! The group's coordinator moves, dies, comes back, forgets or lags: the membership goes on, and so does reading.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use cursus_consumer::{Commit, Consumer, ErrorKind, State};
+use cursus_embedded::{Cluster, Options};
+
+/// Whether a command was received whose text has all of these words.
+fn asked(cluster: &Cluster, command: &str, words: &[&str]) -> bool {
+    let has = |text: &str, word: &str| text.split(' ').any(|found| found == word);
+    cluster
+        .requests()
+        .iter()
+        .any(|request| request.command == command && words.iter().all(|word| has(&request.text, word)))
+}
+
+fn member_word(consumer: &Consumer) -> String {
+    format!("member={}", consumer.statistics().member.expect("a member"))
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_resumed_by_id_and_generation_and_what_was_read_may_still_be_committed() {
+    let cluster = cluster_with(3, 2, 20).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    let before = consumer.statistics();
+    cluster.clear_requests();
+    cluster.lose_reply("HEARTBEAT", 1).unwrap();
+    let (member, generation) = (member_word(&consumer), format!("generation={}", before.generation.unwrap()));
+    let resume = cluster.wait_for("the resume", |c| asked(c, "JOIN_GROUP", &[&member, &generation]));
+    soon("the resume", resume).await;
+    consumer.commit(Commit::All, Some(PATIENCE)).await.expect("the fences go on");
+    assert_eq!(cluster.committed("g", "t"), cluster.end_offsets("t"));
+    let after = consumer.statistics();
+    assert_eq!((after.member, after.generation, after.rebalances), (before.member, before.generation, 0));
+    assert!(!asked(&cluster, "SYNC_GROUP", &[]), "the same generation is the same assignment");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_member_whose_group_has_moved_on_synchronises_and_does_not_join_again() {
+    let cluster = cluster_with(3, 4, 40).await;
+    let first = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&first, &mut seen, 40).await;
+    let member = first.statistics().member;
+    let second = consumer(&cluster);
+    started(&second).await;
+    until("the new assignment", &first, |c| c.assignment().len() == 2).await;
+    let generation = format!("generation={}", second.statistics().generation.unwrap());
+    assert!(asked(&cluster, "SYNC_GROUP", &[&member_word(&first), &generation]));
+    assert_eq!(first.statistics().member, member);
+    assert_eq!(received(&cluster, "JOIN_GROUP"), 2, "one for each");
+    closed(&first).await;
+    closed(&second).await;
+}
+
+#[tokio::test]
+async fn a_resume_that_finds_the_group_moved_on_synchronises() {
+    let cluster = cluster_with(1, 4, 40).await;
+    let first = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&first, &mut seen, 40).await;
+    first.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    let member = first.statistics().member;
+    // While its heartbeat isn't answered the first one learns nothing.
+    let hold = cluster.hold("HEARTBEAT");
+    soon("a heartbeat", hold.reached()).await;
+    let second = consumer(&cluster);
+    started(&second).await;
+    cluster.clear_requests();
+    cluster.cut_connections(None).unwrap();
+    until("the new assignment", &first, |c| c.assignment().len() == 2 && c.state() == State::Running).await;
+    assert!(asked(&cluster, "JOIN_GROUP", &[&member_word(&first), "generation=1"]));
+    assert!(asked(&cluster, "SYNC_GROUP", &[&member_word(&first), "generation=2"]));
+    assert_eq!((first.statistics().member, first.statistics().rebalances), (member, 1));
+    drop(hold);
+    closed(&first).await;
+    closed(&second).await;
+}
+
+#[tokio::test]
+async fn a_dead_broker_that_is_named_as_coordinator_is_survived_for_as_long_as_it_is_named() {
+    let cluster = cluster_with(3, 1, 10).await;
+    let dead = nowhere();
+    let redirect = format!("NOT_COORDINATOR host=127.0.0.1 port={}", dead.rsplit_once(':').unwrap().1);
+    // Before it is a member,
+    cluster.fail_next("JOIN_GROUP", 10, &redirect).unwrap();
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 10).await;
+    assert!(received(&cluster, "JOIN_GROUP") > 10);
+    // and while it is one.
+    let before = consumer.statistics();
+    cluster.clear_requests();
+    cluster.fail_next("JOIN_GROUP", 10, &redirect).unwrap();
+    cluster.fail_next("HEARTBEAT", 2, &redirect).unwrap();
+    until("it to be noticed", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_some()).await;
+    cluster.fill("t", 10, 10).unwrap();
+    read(&consumer, &mut seen, 20).await;
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    until("it to be over", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_none()).await;
+    let after = consumer.statistics();
+    assert_eq!((after.member, after.generation, after.rebalances), (before.member, before.generation, 0));
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_redirect_to_the_coordinator_is_followed_without_asking_around() {
+    let cluster = cluster_with(3, 1, 10).await;
+    let consumer = consumer(&cluster);
+    started(&consumer).await;
+    let to = (cluster.coordinator("g") + 1) % 3;
+    cluster.clear_requests();
+    cluster.move_coordinator("g", to).unwrap();
+    let followed = |c: &Cluster| c.requests().iter().any(|r| r.command == "HEARTBEAT" && r.broker == to);
+    soon("heartbeats at the new one", cluster.wait_for("heartbeats", followed)).await;
+    assert_eq!(received(&cluster, "FIND_COORDINATOR"), 0);
+    assert_eq!(received(&cluster, "JOIN_GROUP"), 0, "no new membership");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn what_passes_by_itself_is_tried_again_at_every_step_whatever_it_says_of_itself() {
+    let cluster = cluster_with(3, 2, 20).await;
+    let never = "class=internal retryable=false reason=\"leader raft apply: no leader\"";
+    let refusals = [
+        ("METADATA", "cluster_metadata_unavailable"),
+        ("FIND_COORDINATOR", "find_coordinator_failed"),
+        ("JOIN_GROUP", "register_group_failed"),
+        ("JOIN_GROUP", "raft_apply_failed"),
+        ("SYNC_GROUP", "raft_apply_failed"),
+        ("FETCH_OFFSET", "offset_sync_failed"),
+        ("CONSUME", "raft_apply_failed"),
+        ("HEARTBEAT", "raft_apply_failed"),
+    ];
+    for (command, code) in refusals {
+        cluster.fail_next(command, 3, &format!("{code} {never}")).unwrap();
+    }
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    for code in ["raft_apply_failed", "raft_batch_apply_failed", "offset_sync_failed", "find_coordinator_failed"] {
+        cluster.fail_next("BATCH_COMMIT", 2, &format!("{code} {never}")).unwrap();
+    }
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.committed("g", "t"), cluster.end_offsets("t"));
+    let beats = cluster.wait_for("heartbeats again", |c| received(c, "HEARTBEAT") > 4);
+    soon("heartbeats again", beats).await;
+    for (command, _) in refusals {
+        assert!(received(&cluster, command) > 3, "{command} was not tried again");
+    }
+    assert_eq!(cluster.group("g").unwrap().members.len(), 1, "none of it left a ghost");
+    assert_eq!(consumer.statistics().rebalances, 0);
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_coordinator_that_does_not_know_of_the_last_commit_yet_sends_nobody_back() {
+    let options = Options {
+        session_timeout: Duration::from_secs(60),
+        coordinator_commit_lag: Duration::from_millis(150),
+        ..Options::default()
+    };
+    let cluster = Cluster::start(options).await.unwrap();
+    cluster.create_topic("t", 2).unwrap();
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    for round in 1..=4 {
+        cluster.fill("t", 20, 10).unwrap();
+        read(&consumer, &mut seen, 20 * round).await;
+        consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+        // The next assignment asks for offsets at once.
+        cluster.expire_member("g", &consumer.statistics().member.unwrap()).unwrap();
+        until("another assignment", &consumer, |c| c.statistics().rebalances == round && c.state() == State::Running)
+            .await;
+        for (partition, end) in cluster.end_offsets("t") {
+            assert_eq!(consumer.position(&tp(partition)), Some(end), "partition {partition} in round {round}");
+        }
+    }
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_the_broker_starts_at_an_offset_before_the_last_commit_repeats_nothing() {
+    let options = Options {
+        session_timeout: Duration::from_secs(60),
+        coordinator_commit_lag: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let cluster = Cluster::start(options).await.unwrap();
+    cluster.create_topic("t", 1).unwrap();
+    cluster.fill("t", 40, 10).unwrap();
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 40).await;
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    soon("40 to be seen", async { while consumer.committed(&tp(0), Some(PATIENCE)).await.unwrap() != Some(40) {} })
+        .await;
+    cluster.fill("t", 60, 10).unwrap();
+    read(&consumer, &mut seen, 100).await;
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    // Its position is what is committed, so it names the group, for which the broker still begins at 40.
+    cluster.lose_reply("CONSUME", 1).unwrap();
+    until("the old records", &consumer, |c| c.statistics().dropped_records == 60).await;
+    cluster.fill("t", 50, 10).unwrap();
+    read(&consumer, &mut seen, 150).await;
+    seen.assert_exactly_in_order();
+    assert_eq!(seen.total(), 150);
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_is_away_for_long_gets_every_commit_that_has_not_timed_out_when_it_is_back() {
+    let cluster = cluster_with(3, 2, 20).await;
+    cluster.move_coordinator("g", 2).unwrap();
+    let auto = [("enable_auto_commit", true.into()), ("auto_commit_interval_ms", 20u64.into())];
+    let consumer = consumer_with(&cluster, &auto);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    let before = consumer.statistics();
+    cluster.kill_broker(2).await.unwrap();
+    until("it to be noticed", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_some()).await;
+    for round in 2..=6 {
+        cluster.clear_requests();
+        cluster.fill("t", 20, 10).unwrap();
+        read(&consumer, &mut seen, 20 * round).await;
+        // Asked for again and again, as long as it is away.
+        soon("another search", cluster.wait_for("a search", |c| received(c, "FIND_COORDINATOR") > 3)).await;
+    }
+    assert_eq!(consumer.state(), State::Running);
+    let waiting = consumer.begin_commit(Commit::All, Some(PATIENCE)).unwrap();
+    let error = consumer.commit(Commit::All, Some(Duration::from_millis(50))).await.expect_err("nobody to send it to");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    cluster.fill("t", 20, 10).unwrap();
+    read(&consumer, &mut seen, 140).await;
+    // This poll proves what the ones before it returned: automatic commits go beyond the explicit one.
+    consumer.poll(Some(Duration::ZERO)).await.unwrap();
+    cluster.restart_broker(2).await.unwrap();
+    soon("the explicit commit", waiting).await.unwrap();
+    soon("the automatic one", cluster.wait_for("all", |c| c.committed("g", "t") == c.end_offsets("t"))).await;
+    until("it to be over", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_none()).await;
+    let after = consumer.statistics();
+    assert_eq!((after.member, after.rebalances), (before.member, 0));
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
