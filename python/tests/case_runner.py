@@ -88,7 +88,7 @@ class Reader:
     def __init__(self, consumer: Consumer, settings: Arguments) -> None:
         self.consumer = consumer
         self.topic: str = settings["topic"]
-        self.group: str = settings["group_id"]
+        self.group: str = settings.get("group_id", "")
         self.last: Batch | None = None
 
     def check_intact(self, record: Record) -> None:
@@ -180,7 +180,9 @@ class World:
         self.cluster.stop()
 
     def picture(self) -> str:
-        return "\n".join(f"{name}: {reader.consumer.stats()}" for name, reader in self.readers.items())
+        consumers = [f"{name}: {reader.consumer.stats()}" for name, reader in self.readers.items()]
+        requests = [f"to broker {request.broker}: {request.text}" for request in self.cluster.requests()[-20:]]
+        return "\n".join([*consumers, "last requests:", *requests])
 
     def filled_in(self, text: str) -> str:
         """Put in where broker 0 listens for `$address0` and `$port0`."""
@@ -202,6 +204,8 @@ class World:
         settings = {"brokers": self.cluster.brokers, **defaults()["consumer"], **self.case["consumers"][name]}
         if runs("streaming"):
             settings.setdefault("mode", self.mode)
+        # Null takes a default away.
+        settings = {setting: given for setting, given in settings.items() if given is not None}
         settings["brokers"] = [self.filled_in(broker) for broker in settings["brokers"]]
         return Reader(Consumer(**settings), settings)
 

@@ -18,6 +18,9 @@ use crate::format::{Case, ClusterOptions, Mode, Step};
 /// How much longer than its own deadline a step may take before it counts as hanging.
 const GRACE: Duration = Duration::from_secs(15);
 
+/// How many requests the message of a failure shows.
+const LAST_REQUESTS: usize = 20;
+
 /// Where a case failed, and at what.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -42,6 +45,7 @@ impl fmt::Display for Failure {
 pub(crate) struct Reader {
     pub(crate) consumer: Arc<Consumer>,
     pub(crate) topic: String,
+    /// Empty where it has none.
     pub(crate) group: String,
     /// The last batch with records in it.
     pub(crate) last: Mutex<Batch>,
@@ -185,7 +189,11 @@ impl World {
         let statistics =
             |(name, reader): (&String, &Arc<Reader>)| format!("{name}: {:?}", reader.consumer.statistics());
         let consumers: Vec<String> = locked(&self.readers).iter().map(statistics).collect();
-        format!("{}\n{:?}", consumers.join("\n"), self.cluster)
+        let requests = self.cluster.requests();
+        let last = requests.iter().skip(requests.len().saturating_sub(LAST_REQUESTS));
+        let requests: Vec<String> =
+            last.map(|request| format!("to broker {}: {}", request.broker, request.text)).collect();
+        format!("{}\n{:?}\nlast requests:\n{}", consumers.join("\n"), self.cluster, requests.join("\n"))
     }
 
     /// A consumer by its name; made at the first step that names it.
@@ -195,7 +203,8 @@ impl World {
             return Ok(reader.clone());
         }
         let consumer = self.make(name)?.map_err(|error| format!("{error:?}"))?;
-        let (topic, group) = (consumer.settings().topic.clone(), consumer.settings().group_id.clone());
+        let (topic, group) =
+            (consumer.settings().topic.clone(), consumer.settings().group_id.clone().unwrap_or_default());
         let reader = Arc::new(Reader { consumer: Arc::new(consumer), topic, group, last: Mutex::default() });
         readers.insert(name.to_owned(), reader.clone());
         Ok(reader)
@@ -209,6 +218,8 @@ impl World {
         if crate::runs(Mode::Streaming) {
             settings.entry("mode").or_insert_with(|| self.mode.name().into());
         }
+        // Null takes a default away.
+        settings.retain(|_, value| !value.is_null());
         let settings = settings.into_iter().map(|(name, value)| (name, self.setting(value)));
         let settings = Settings::from_values(settings);
         Ok(settings.map(|settings| Consumer::new(settings, Environment::current())))
