@@ -4,6 +4,12 @@
 mod closing;
 #[path = "committing.rs"]
 mod committing;
+#[path = "connections.rs"]
+mod connections;
+#[path = "coordinators.rs"]
+mod coordinators;
+#[path = "leaders.rs"]
+mod leaders;
 #[path = "reading.rs"]
 mod reading;
 #[path = "rebalancing.rs"]
