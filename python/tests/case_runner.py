@@ -405,7 +405,6 @@ class World:
                     if record.offset != next_of.get(record.partition, record.offset):
                         raise Mistake(f"{place(record)} has come instead of {next_of[record.partition]}")
                     next_of[record.partition] = record.offset + 1
-                    self.seen.add((reader.group, record.partition, record.offset))
                 if not batch:
                     continue
                 reader.last = batch
@@ -413,9 +412,10 @@ class World:
                     try:
                         reader.consumer.commit(batch, timeout=within(step))
                     except RebalancingError:
-                        pass
+                        continue  # What couldn't be committed comes again.
                     except CursusError as error:
                         raise Mistake(f"commit failed: {error.code}: {error}") from error
+                self.seen.update((reader.group, record.partition, record.offset) for record in batch)
 
     def do_poll_nothing(self, step: Arguments) -> None:
         consumer, seconds = self.reader(step["consumer"]).consumer, step["timeout_ms"] / 1000

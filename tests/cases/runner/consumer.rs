@@ -205,19 +205,21 @@ impl World {
                     if before.is_some_and(|next| next != record.offset) {
                         return Err(format!("{}@{} has come instead of {before:?}", record.partition, record.offset));
                     }
+                }
+                *locked(&reader.last) = batch.clone();
+                if step.commit {
+                    match reader.consumer.commit(&batch, Some(within(step.within_ms))).await {
+                        Ok(()) => {}
+                        // What couldn't be committed comes again.
+                        Err(error) if error.kind() == ErrorKind::Rebalancing => continue,
+                        Err(error) => return Err(format!("commit failed: {error:?}")),
+                    }
+                }
+                for record in batch.iter() {
                     let place = (record.partition.partition, record.offset);
                     missing.remove(&place);
                     locked(&self.seen).insert((reader.group.clone(), place.0, place.1));
                 }
-                if step.commit {
-                    match reader.consumer.commit(&batch, Some(within(step.within_ms))).await {
-                        Err(error) if error.kind() != ErrorKind::Rebalancing => {
-                            return Err(format!("commit failed: {error:?}"));
-                        }
-                        _ => {}
-                    }
-                }
-                *locked(&reader.last) = batch;
             }
         }
         Ok(())
