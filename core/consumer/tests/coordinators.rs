@@ -5,83 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{Commit, Consumer, ErrorKind, State};
+use cursus_consumer::{Commit, ErrorKind, State};
 use cursus_embedded::{Cluster, Options};
-
-/// Whether a command was received whose text has all of these words.
-fn asked(cluster: &Cluster, command: &str, words: &[&str]) -> bool {
-    let has = |text: &str, word: &str| text.split(' ').any(|found| found == word);
-    cluster
-        .requests()
-        .iter()
-        .any(|request| request.command == command && words.iter().all(|word| has(&request.text, word)))
-}
-
-fn member_word(consumer: &Consumer) -> String {
-    format!("member={}", consumer.statistics().member.expect("a member"))
-}
-
-#[tokio::test]
-async fn a_lost_connection_is_resumed_by_id_and_generation_and_what_was_read_may_still_be_committed() {
-    let cluster = cluster_with(3, 2, 20).await;
-    let consumer = consumer(&cluster);
-    let mut seen = Seen::default();
-    read(&consumer, &mut seen, 20).await;
-    let before = consumer.statistics();
-    cluster.clear_requests();
-    cluster.lose_reply("HEARTBEAT", 1).unwrap();
-    let (member, generation) = (member_word(&consumer), format!("generation={}", before.generation.unwrap()));
-    let resume = cluster.wait_for("the resume", |c| asked(c, "JOIN_GROUP", &[&member, &generation]));
-    soon("the resume", resume).await;
-    consumer.commit(Commit::All, Some(PATIENCE)).await.expect("the fences go on");
-    assert_eq!(cluster.committed("g", "t"), cluster.end_offsets("t"));
-    let after = consumer.statistics();
-    assert_eq!((after.member, after.generation, after.rebalances), (before.member, before.generation, 0));
-    assert!(!asked(&cluster, "SYNC_GROUP", &[]), "the same generation is the same assignment");
-    closed(&consumer).await;
-}
-
-#[tokio::test]
-async fn a_member_whose_group_has_moved_on_synchronises_and_does_not_join_again() {
-    let cluster = cluster_with(3, 4, 40).await;
-    let first = consumer(&cluster);
-    let mut seen = Seen::default();
-    read(&first, &mut seen, 40).await;
-    let member = first.statistics().member;
-    let second = consumer(&cluster);
-    started(&second).await;
-    until("the new assignment", &first, |c| c.assignment().len() == 2).await;
-    let generation = format!("generation={}", second.statistics().generation.unwrap());
-    assert!(asked(&cluster, "SYNC_GROUP", &[&member_word(&first), &generation]));
-    assert_eq!(first.statistics().member, member);
-    assert_eq!(received(&cluster, "JOIN_GROUP"), 2, "one for each");
-    closed(&first).await;
-    closed(&second).await;
-}
-
-#[tokio::test]
-async fn a_resume_that_finds_the_group_moved_on_synchronises() {
-    let cluster = cluster_with(1, 4, 40).await;
-    let first = consumer(&cluster);
-    let mut seen = Seen::default();
-    read(&first, &mut seen, 40).await;
-    first.commit(Commit::All, Some(PATIENCE)).await.unwrap();
-    let member = first.statistics().member;
-    // While its heartbeat isn't answered the first one learns nothing.
-    let hold = cluster.hold("HEARTBEAT");
-    soon("a heartbeat", hold.reached()).await;
-    let second = consumer(&cluster);
-    started(&second).await;
-    cluster.clear_requests();
-    cluster.cut_connections(None).unwrap();
-    until("the new assignment", &first, |c| c.assignment().len() == 2 && c.state() == State::Running).await;
-    assert!(asked(&cluster, "JOIN_GROUP", &[&member_word(&first), "generation=1"]));
-    assert!(asked(&cluster, "SYNC_GROUP", &[&member_word(&first), "generation=2"]));
-    assert_eq!((first.statistics().member, first.statistics().rebalances), (member, 1));
-    drop(hold);
-    closed(&first).await;
-    closed(&second).await;
-}
 
 #[tokio::test]
 async fn a_dead_broker_that_is_named_as_coordinator_is_survived_for_as_long_as_it_is_named() {
@@ -269,5 +194,48 @@ async fn a_commit_for_which_no_connection_could_be_made_was_not_sent() {
     assert_eq!(asked.expect_err("nobody is there").kind(), ErrorKind::TimedOut);
     let commit = consumer.commit(Commit::All, Some(Duration::from_millis(200))).await;
     assert_eq!(commit.expect_err("nobody is there").kind(), ErrorKind::TimedOut);
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moved_coordinator_is_followed_without_a_new_generation() {
+    let cluster = cluster_with(3, 3, 300).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 20u64.into())]);
+    started(&consumer).await;
+    let generation = consumer.statistics().generation;
+    for step in 1..=2 {
+        let to = (cluster.coordinator("g") + step) % 3;
+        cluster.move_coordinator("g", to).unwrap();
+        let batch = soon("records", consumer.poll(None)).await.unwrap();
+        consumer.commit(&batch, Some(PATIENCE)).await.unwrap();
+        for (partition, next) in batch.next_offsets() {
+            assert_eq!(cluster.committed("g", "t")[&partition.partition], next);
+        }
+    }
+    assert_eq!(consumer.statistics().generation, generation);
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_coordinator_is_down_reading_goes_on_and_the_commit_waits_for_its_return() {
+    let cluster = cluster_with(3, 3, 30).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 30).await;
+    let (dead, member) = (cluster.coordinator("g"), consumer.statistics().member);
+    cluster.kill_broker(dead).await.unwrap();
+    until("it to be noticed", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_some()).await;
+    cluster.fill("t", 30, 10).unwrap();
+    read(&consumer, &mut seen, 60).await;
+    assert_eq!(consumer.state(), State::Running);
+    let commit = consumer.begin_commit(Commit::All, Some(PATIENCE)).unwrap();
+    cluster.restart_broker(dead).await.unwrap();
+    soon("the commit", commit).await.unwrap();
+    for (partition, end) in cluster.end_offsets("t") {
+        assert_eq!(cluster.committed("g", "t").get(&partition), Some(&end));
+    }
+    assert_eq!(consumer.statistics().member, member, "resumed, not joined afresh");
+    until("it to be over", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_none()).await;
+    seen.assert_exactly_in_order();
     closed(&consumer).await;
 }

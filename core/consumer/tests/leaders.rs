@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use cursus_consumer::Commit;
 use cursus_embedded::Cluster;
 
 /// Fails the next questions for records. A stream that is open asks none: it is cut, to begin anew.
@@ -86,8 +87,68 @@ async fn all_brokers_gone_at_once_and_back_lose_nothing() {
     }
     read(&consumer, &mut seen, 1200).await;
     seen.assert_exactly_in_order();
-    consumer.commit(cursus_consumer::Commit::All, Some(PATIENCE)).await.unwrap();
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
     let after = consumer.statistics();
     assert_eq!((after.member, after.rebalances), (before.member, 0));
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moved_leader_is_followed() {
+    let cluster = cluster_with(3, 3, 300).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 300).await;
+    for partition in 0..3 {
+        let leader = cluster.leader("t", partition).unwrap();
+        cluster.move_leader("t", partition, (leader + 1) % 3).unwrap();
+    }
+    cluster.fill("t", 300, 10).unwrap();
+    read(&consumer, &mut seen, 600).await;
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_leader_is_survived() {
+    let cluster = cluster_with(3, 6, 600).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 600).await;
+    let dead = (cluster.coordinator("g") + 1) % 3;
+    cluster.kill_broker(dead).await.unwrap();
+    cluster.fill("t", 600, 10).unwrap();
+    read(&consumer, &mut seen, 1200).await;
+    seen.assert_exactly_in_order();
+    assert_eq!(consumer.statistics().rebalances, 0, "a leader's death is no rebalance");
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_loses_nothing() {
+    let cluster = cluster_with(3, 6, 600).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    for broker in 0..3 {
+        read(&consumer, &mut seen, 600 * (broker as u64 + 1)).await;
+        cluster.stop_broker(broker).await.unwrap();
+        cluster.restart_broker(broker).await.unwrap();
+        cluster.fill("t", 600, 10).unwrap();
+    }
+    read(&consumer, &mut seen, 2400).await;
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn redirects_in_circles_are_not_followed_for_ever() {
+    let cluster = cluster_with(3, 1, 10).await;
+    let brokers = cluster.brokers();
+    cluster.fail_next(reading(), 20, &format!("NOT_LEADER LEADER_IS {}", brokers[1])).unwrap();
+    cluster.fail_next("JOIN_GROUP", 6, "NOT_COORDINATOR").unwrap();
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 10).await;
+    assert!(received(&cluster, reading()) < 60, "{}", received(&cluster, reading()));
     closed(&consumer).await;
 }

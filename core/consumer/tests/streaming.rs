@@ -1,4 +1,5 @@
 //! What polling promises, streaming promises too: the same tests, in the other mode.
+#![allow(clippy::duplicate_mod)] // Each file brings `common` along.
 
 #[path = "closing.rs"]
 mod closing;
@@ -10,6 +11,8 @@ mod connections;
 mod coordinators;
 #[path = "leaders.rs"]
 mod leaders;
+#[path = "membership.rs"]
+mod membership;
 #[path = "reading.rs"]
 mod reading;
 #[path = "rebalancing.rs"]
