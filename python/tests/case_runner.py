@@ -12,7 +12,6 @@ import jsonschema
 from cursus_consumer import (
     Batch,
     Consumer,
-    ConsumerSettings,
     CursusError,
     RebalancingError,
     Record,
@@ -70,11 +69,6 @@ def check_shape(case: Any) -> None:
     problems = [f"{problem.json_path}: {problem.message}" for problem in validator().iter_errors(case)]
     if problems:
         raise ValueError("; ".join(problems))
-
-
-def runs(mode: str) -> bool:
-    """Tell whether this package can be run so: streaming cases wait for the setting that turns it on."""
-    return mode == "polling" or "mode" in ConsumerSettings.__annotations__
 
 
 def value(topic: str, partition: int, offset: int, size: int) -> bytes:
@@ -202,8 +196,7 @@ class World:
         if name not in self.case["consumers"]:
             raise Mistake(f"the case has no consumer {name!r}")
         settings = {"brokers": self.cluster.brokers, **defaults()["consumer"], **self.case["consumers"][name]}
-        if runs("streaming"):
-            settings.setdefault("mode", self.mode)
+        settings.setdefault("mode", self.mode)
         # Null takes a default away.
         settings = {setting: given for setting, given in settings.items() if given is not None}
         settings["brokers"] = [self.filled_in(broker) for broker in settings["brokers"]]

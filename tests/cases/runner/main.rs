@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::{fs, process};
 
-use cursus_consumer::settings::SETTINGS;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::format::{Case, Defaults, Mode, Wrong};
@@ -46,11 +45,6 @@ fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Streaming cases wait for the setting that turns it on.
-fn runs(mode: Mode) -> bool {
-    mode == Mode::Polling || SETTINGS.iter().any(|row| row.name == "mode")
-}
-
 fn runtime() -> Result<tokio::runtime::Runtime, String> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().build().map_err(|error| error.to_string())
@@ -82,7 +76,7 @@ fn trials(path: &Path) -> Vec<Trial> {
             Ok(())
         })
     };
-    modes.iter().filter(|mode| runs(**mode)).map(trial).collect()
+    modes.iter().map(trial).collect()
 }
 
 fn refused(name: String, problem: &str) -> Trial {

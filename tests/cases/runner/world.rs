@@ -215,9 +215,7 @@ impl World {
         let given = self.case.consumers.get(name).ok_or_else(|| format!("the case has no consumer {name:?}"))?;
         let Value::Object(mut settings) = merged(&DEFAULTS.consumer, given) else { unreachable!("an object") };
         settings.entry("brokers").or_insert_with(|| self.cluster.brokers().into());
-        if crate::runs(Mode::Streaming) {
-            settings.entry("mode").or_insert_with(|| self.mode.name().into());
-        }
+        settings.entry("mode").or_insert_with(|| self.mode.name().into());
         // Null takes a default away.
         settings.retain(|_, value| !value.is_null());
         let settings = settings.into_iter().map(|(name, value)| (name, self.setting(value)));
