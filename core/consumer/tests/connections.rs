@@ -5,13 +5,17 @@ mod common;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use common::*;
 use cursus_consumer::{Commit, Consumer, Environment};
 use cursus_embedded::{Cluster, Options};
 use cursus_net::{BoxFuture, Listener, Network, Socket, Tcp};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The loopback network, where `broker.example` is the only name, of one or several addresses.
 struct Several {
@@ -192,5 +196,89 @@ async fn a_member_that_is_in_the_way_of_nothing_says_nothing_fails_while_its_buf
     seen.assert_exactly_in_order();
     let statistics = consumer.statistics();
     assert_eq!((statistics.failing_seconds, statistics.last_error), (None, None));
+    closed(&consumer).await;
+}
+
+/// The loopback network. Connections can be forgotten on the way, as by a router that restarts: they stay open, and
+/// nothing comes through any more. New ones work.
+#[derive(Default, Clone)]
+struct Forgetful {
+    age: Arc<AtomicU64>,
+}
+
+/// A connection, and at which age of the network it was made.
+struct Forgettable {
+    inner: Box<dyn Socket>,
+    network: Forgetful,
+    age: u64,
+}
+
+impl Forgettable {
+    fn is_forgotten(&self) -> bool {
+        self.age < self.network.age.load(Ordering::SeqCst)
+    }
+}
+
+impl Network for Forgetful {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Tcp.resolve(host, port)
+    }
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Socket>>> {
+        Box::pin(async move {
+            let (inner, age) = (Tcp.connect(address).await?, self.age.load(Ordering::SeqCst));
+            Ok(Box::new(Forgettable { inner, network: self.clone(), age }) as Box<dyn Socket>)
+        })
+    }
+
+    fn listen(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        Tcp.listen(address)
+    }
+}
+
+impl AsyncRead for Forgettable {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.is_forgotten() { Poll::Pending } else { Pin::new(&mut self.inner).poll_read(cx, buffer) }
+    }
+}
+
+impl AsyncWrite for Forgettable {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        // The kernel takes it, and it goes nowhere.
+        if self.is_forgotten() { Poll::Ready(Ok(bytes.len())) } else { Pin::new(&mut self.inner).poll_write(cx, bytes) }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn connections_on_which_nothing_comes_through_any_more_are_given_up() {
+    let cluster = cluster_with(3, 3, 30).await;
+    let network = Forgetful::default();
+    let environment = Environment { network: Arc::new(network.clone()), ..Environment::current() };
+    let consumer = Consumer::new(settings(&cluster, &[("request_timeout_ms", 500u64.into())]), environment);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 30).await;
+    let before = consumer.statistics();
+    network.age.fetch_add(1, Ordering::SeqCst);
+    cluster.fill("t", 30, 10).unwrap();
+    if mode() == "streaming" {
+        // The silence after which a stream is given up goes by in no time.
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(16)).await;
+        tokio::time::resume();
+    }
+    read(&consumer, &mut seen, 60).await;
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.committed("g", "t"), cluster.end_offsets("t"));
+    let after = consumer.statistics();
+    assert_eq!((after.member, after.generation, after.rebalances), (before.member, before.generation, 0));
+    seen.assert_exactly_in_order();
     closed(&consumer).await;
 }
