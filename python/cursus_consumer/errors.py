@@ -226,14 +226,20 @@ class InternalError(CursusError):
 
 
 class MaxPollIntervalError(CursusError):
-    """Nobody polled for `max_poll_interval_ms`, so the member left its group.
-
-    Raised once; poll again to join anew. `partitions` are those that this consumer lost by it.
-    """
+    """Nobody polled for `max_poll_interval_ms`, so the member left its group. Raised once; poll again to join anew."""
 
     code = "ERR_MAX_POLL_INTERVAL"
     number = 19
     retryable = True
+
+    stale: list["TopicPartition"]
+    """The partitions that this consumer lost by it: what was read there isn't committed."""
+
+    def __init__(
+        self, message: str = "", *, broker: BrokerFailure | None = None, stale: Iterable["TopicPartition"] = ()
+    ) -> None:
+        super().__init__(message, broker=broker)
+        self.stale = list(stale)
 
 
 class OffsetGapError(CursusError):

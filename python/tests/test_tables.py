@@ -60,6 +60,8 @@ def test_errors_pickle() -> None:
     stale = [TopicPartition("orders", 1)]
     copy = pickle.loads(pickle.dumps(RebalancingError("moved", broker=broker, stale=stale)))
     assert (str(copy), copy.broker, copy.stale, copy.owned) == ("moved", broker, stale, [])
+    late = pickle.loads(pickle.dumps(errors.MaxPollIntervalError("late", stale=stale)))
+    assert (str(late), late.broker, late.stale) == ("late", None, stale)
 
 
 def test_every_setting_has_its_type() -> None:

@@ -43,8 +43,10 @@ fn build<'py>(py: Python<'py>, error: &Error, broker: Option<&BrokerError>) -> P
     if let Some(broker) = broker {
         more.set_item("broker", broker_failure(&module, broker)?)?;
     }
-    if error.kind() == ErrorKind::Rebalancing {
+    if matches!(error.kind(), ErrorKind::Rebalancing | ErrorKind::MaxPollInterval) {
         more.set_item("stale", TopicPartition::list(py, error.stale())?)?;
+    }
+    if error.kind() == ErrorKind::Rebalancing {
         more.set_item("owned", TopicPartition::list(py, error.still_owned())?)?;
     }
     module.getattr(error.kind().row().class)?.call((error.to_string(),), Some(&more))

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{ErrorKind, State};
+use cursus_consumer::{Consumer, Environment, ErrorKind, State};
 
 #[tokio::test]
 async fn close_ends_a_poll_that_waits_and_every_close_waits_for_the_end() {
@@ -198,4 +198,17 @@ async fn a_time_that_no_clock_will_see_is_for_ever() {
     started(&consumer).await;
     soon("close", consumer.close(Some(Duration::MAX))).await;
     assert_eq!(consumer.state(), State::Closed);
+}
+
+#[tokio::test]
+async fn a_consumer_that_nobody_holds_any_more_leaves_its_group_without_being_waited_for() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    started(&consumer).await;
+    drop(consumer);
+    soon("the member to leave", cluster.wait_for("no members", |c| c.group("g").unwrap().members.is_empty())).await;
+    soon("its connections to go", cluster.wait_for("no connections", |c| c.connections(0) == 0)).await;
+    assert_eq!(received(&cluster, "LEAVE_GROUP"), 1);
+    // One that never started had nothing to end.
+    drop(Consumer::new(settings(&cluster, &[]), Environment::current()));
 }

@@ -226,3 +226,14 @@ async fn iterating_beside_a_poll_is_refused_under_automatic_commits() {
     assert!(matches!(consumer.try_next_record(), Ok(Iteration::Item(_))));
     closed(&consumer).await;
 }
+
+#[tokio::test]
+async fn an_empty_partition_is_not_asked_without_a_pause() {
+    let cluster = cluster_with(1, 1, 0).await;
+    let consumer = consumer_with(&cluster, &[("fetch_wait_ms", 0u64.into())]);
+    started(&consumer).await;
+    cluster.clear_requests();
+    consumer.poll(Some(Duration::from_millis(500))).await.unwrap();
+    assert!(received(&cluster, reading()) < 60, "{} requests", received(&cluster, reading()));
+    closed(&consumer).await;
+}

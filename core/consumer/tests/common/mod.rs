@@ -160,3 +160,9 @@ pub async fn closed(consumer: &Consumer) {
 pub fn received(cluster: &Cluster, command: &str) -> usize {
     cluster.requests().iter().filter(|request| request.command == command).count()
 }
+
+/// An address where nobody listens. A port that was free a moment ago could be another test's broker by now; the first one
+/// is never given out.
+pub fn nowhere() -> String {
+    "127.0.0.1:1".to_owned()
+}
