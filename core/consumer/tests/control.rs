@@ -406,9 +406,9 @@ async fn without_a_group_what_is_assigned_is_read_and_nothing_is_asked_of_a_coor
         assert!(error.to_string().contains("group_id"), "{error}");
     }
     closed(&consumer).await;
-    let asked: std::collections::BTreeSet<_> = cluster.requests().into_iter().map(|r| r.command.to_string()).collect();
+    let asked: std::collections::BTreeSet<_> = cluster.requests().into_iter().map(|r| r.command).collect();
     for command in ["FIND_COORDINATOR", "JOIN_GROUP", "HEARTBEAT", "LEAVE_GROUP", "BATCH_COMMIT", "FETCH_OFFSET"] {
-        assert!(!asked.contains(command), "{asked:?}");
+        assert!(!asked.iter().any(|asked| asked == command), "{asked:?}");
     }
     assert!(cluster.group("g").is_none());
 }

@@ -116,6 +116,7 @@ async fn partitions_that_a_group_does_not_know_of_are_spoken_up_about() {
 /// Sends one command as any client could.
 async fn send(cluster: &cursus_embedded::Cluster, text: &str) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    #[allow(clippy::disallowed_methods)] // Not the engine's.
     let mut socket = tokio::net::TcpStream::connect(&cluster.brokers()[0]).await.unwrap();
     let mut frame = (text.len() as u32 + 2).to_be_bytes().to_vec();
     frame.extend([0, 0]);

@@ -348,7 +348,9 @@ impl Session {
         tracing::warn!(%group, limit, "nobody polled for longer than max_poll_interval_ms: leaving the group");
         self.common.shared.delivery.expel(|stale| {
             let message = format!(
-                "nobody polled for more than max_poll_interval_ms={limit}, so this member left group {:?}: what it held of {} can't be                  committed any more. Poll to join again; poll more often, take fewer records (max_poll_records), or raise the limit",
+                "nobody polled for more than max_poll_interval_ms={limit}, so this member left group {:?}: what it held of {} \
+                 can't be committed any more. Poll to join again; poll more often, take fewer records \
+                 (max_poll_records), or raise the limit",
                 group.as_str(),
                 listed(&stale)
             );

@@ -57,8 +57,8 @@ impl Session {
             let part = Part::Position(partition.clone());
             if position > log.bounds.log_end {
                 let why = format!(
-                    "{partition} is read from {position}, and its log ends at {}: the topic was made anew, or somebody committed beyond \
-                     the end. Nothing comes before the log gets there; seek, or use another group",
+                    "{partition} is read from {position}, and its log ends at {}: the topic was made anew, or somebody \
+                     committed beyond the end. Nothing comes before the log gets there; seek, or use another group",
                     log.bounds.log_end
                 );
                 health.trouble(part, &why);
@@ -69,8 +69,8 @@ impl Session {
         match shared_out {
             Some(known) if known > 0 && known < count => {
                 let why = format!(
-                    "topic {} has {count} partitions, and group {} shares out the {known} that it had when the group was made: nobody \
-                     reads the others. Use another group to read them",
+                    "topic {} has {count} partitions, and group {} shares out the {known} that it had when the group was \
+                     made: nobody reads the others. Use another group to read them",
                     self.topic, self.group
                 );
                 health.trouble(Part::Growth, &why);
