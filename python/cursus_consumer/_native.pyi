@@ -367,6 +367,9 @@ class EmbeddedCluster:
     def cut_connections(self, broker: int | None = None) -> None:
         """Cut all connections of one broker, or of all. New ones are accepted."""
 
+    def close_streams(self, reason: str) -> None:
+        """End all open streams with a control frame of this reason: `timeout`, `stopped`, `removed`, `error`, …"""
+
     def freeze_connections(self, broker: int | None = None) -> None:
         """Silence all connections of one broker, or of all, for ever, without closing them. New ones work."""
 

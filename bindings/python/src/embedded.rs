@@ -295,6 +295,11 @@ impl EmbeddedCluster {
         self.control(py, |cluster| cluster.cut_connections(broker.map(|broker| broker.0)))
     }
 
+    /// End all open streams with a control frame of this reason: `timeout`, `stopped`, `removed`, `error`, …
+    fn close_streams(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        self.control(py, |cluster| cluster.close_streams(reason))
+    }
+
     /// Silence all connections of one broker, or of all, for ever, without closing them. New ones work.
     #[pyo3(signature = (broker=None))]
     fn freeze_connections(&self, py: Python<'_>, broker: Option<Whole<usize>>) -> PyResult<()> {

@@ -282,3 +282,26 @@ async fn connections_on_which_nothing_comes_through_any_more_are_given_up() {
     seen.assert_exactly_in_order();
     closed(&consumer).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_that_another_broker_has_taken_over_lead_to_the_right_one() {
+    let cluster = cluster_with(3, 3, 30).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 30).await;
+    let before = consumer.statistics();
+    // As after a restart in which addresses were dealt out anew: who leads and coordinates answers where somebody else did.
+    let coordinator = cluster.coordinator("g");
+    for (a, b) in [(coordinator, (coordinator + 1) % 3), ((coordinator + 1) % 3, (coordinator + 2) % 3)] {
+        cluster.swap_addresses(a, b).unwrap();
+        cluster.fill("t", 30, 10).unwrap();
+        let so_far = seen.total();
+        read(&consumer, &mut seen, so_far + 30).await;
+        consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    }
+    seen.assert_exactly_in_order();
+    assert_eq!(cluster.committed("g", "t").values().collect::<Vec<_>>(), [&30, &30, &30]);
+    let after = consumer.statistics();
+    assert_eq!((after.member, after.rebalances), (before.member, 0));
+    closed(&consumer).await;
+}

@@ -7,8 +7,12 @@ mod closing;
 mod committing;
 #[path = "connections.rs"]
 mod connections;
+#[path = "control.rs"]
+mod control;
 #[path = "coordinators.rs"]
 mod coordinators;
+#[path = "handlers.rs"]
+mod handlers;
 #[path = "leaders.rs"]
 mod leaders;
 #[path = "membership.rs"]
@@ -19,3 +23,7 @@ mod reading;
 mod rebalancing;
 #[path = "recovery.rs"]
 mod recovery;
+#[path = "starting.rs"]
+mod starting;
+#[path = "visibility.rs"]
+mod visibility;

@@ -239,6 +239,23 @@ async fn a_record_close_to_the_limit_passes_a_stream_and_one_at_the_limit_is_tol
 }
 
 #[tokio::test]
+async fn a_stream_that_the_broker_ends_with_a_word_is_opened_again_and_is_no_fault() {
+    for reason in ["timeout", "stopped", "removed", "error", "something_new"] {
+        let cluster = cluster_with(1, 1, 10).await;
+        let consumer = streaming(&cluster, &[]);
+        let mut seen = Seen::default();
+        read(&consumer, &mut seen, 10).await;
+        cluster.close_streams(reason).unwrap();
+        cluster.fill("t", 10, 10).unwrap();
+        read(&consumer, &mut seen, 20).await;
+        seen.assert_exactly_in_order();
+        until("peace", &consumer, |c| c.statistics().failing_seconds.is_none()).await;
+        assert_eq!(consumer.statistics().rebalances, 0, "{reason}");
+        closed(&consumer).await;
+    }
+}
+
+#[tokio::test]
 async fn a_full_buffer_holds_a_stream_up_and_nothing_is_lost() {
     let cluster = cluster_with(1, 4, 0).await;
     for partition in 0..4 {

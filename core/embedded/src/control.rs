@@ -304,6 +304,24 @@ impl Cluster {
         hold
     }
 
+    /// Ends all open streams with a control frame of this reason, as a broker does: `timeout`, `stopped`, `removed`, `error`
+    /// or one that nobody has heard of. Their connections close behind it.
+    ///
+    /// # Errors
+    ///
+    /// A reason that isn't one word.
+    pub fn close_streams(&self, reason: &str) -> Result<(), ControlError> {
+        if reason.is_empty() || reason.contains(|c: char| c.is_whitespace() || c == '=') {
+            return Err(ControlError::InvalidReason { reason: reason.to_owned() });
+        }
+        self.shared().change(|state| {
+            for (_, told) in state.streams.values() {
+                told.send_replace(Some(reason.to_owned()));
+            }
+        });
+        Ok(())
+    }
+
     /// Expires a member now, as if its session had ended: the generation advances, the others learn of it as usual.
     ///
     /// # Errors

@@ -107,6 +107,12 @@ pub enum ControlError {
         /// What is wrong with it.
         problem: String,
     },
+    /// No stream can end with this reason.
+    #[error("{reason:?} is no reason to end a stream: it is one word, as timeout, stopped, removed or error")]
+    InvalidReason {
+        /// The reason.
+        reason: String,
+    },
     /// The broker's address couldn't be listened on again.
     #[error("broker {broker} can't listen on {address} again: {source}")]
     Listen {
@@ -138,6 +144,7 @@ impl ControlError {
             Self::BrokerState { .. } => "broker_state",
             Self::Down { .. } => "down",
             Self::InvalidAddress { .. } => "invalid_address",
+            Self::InvalidReason { .. } => "invalid_reason",
             Self::Listen { .. } => "listen",
             Self::Stopped => "stopped",
         }

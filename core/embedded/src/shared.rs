@@ -148,9 +148,9 @@ pub(crate) struct State {
     pub(crate) moved: BTreeMap<String, usize>,
     pub(crate) faults: Faults,
     pub(crate) journal: Journal,
-    /// The open streams of each broker by `topic:partition:group`: their connection, and what tells them that another
-    /// took their place.
-    pub(crate) streams: BTreeMap<(usize, String), (u64, CancellationToken)>,
+    /// The open streams of each broker by `topic:partition:group`: their connection, and what tells them that they end and
+    /// why, as where another takes their place.
+    pub(crate) streams: BTreeMap<(usize, String), (u64, watch::Sender<Option<String>>)>,
     pub(crate) next_connection: u64,
     pub(crate) default_group_made: bool,
     /// When members to expire are looked for next.

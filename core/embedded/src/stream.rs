@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
 use crate::commands::{StreamRequest, encode_batch, read};
 use crate::connection::{Connection, closed_before};
@@ -17,13 +17,13 @@ const FIRST_KEEPALIVE: Duration = Duration::from_millis(100);
 
 /// Runs a stream until it ends. A second one of the same topic, partition and group on this broker replaces the first.
 pub(crate) async fn run(connection: &mut Connection, request: StreamRequest, mut corrupt: bool) -> io::Result<()> {
-    let replaced = CancellationToken::new();
+    let (told, mut ended) = watch::channel(None);
     let key = (connection.broker, format!("{}:{}:{}", request.topic, request.partition, request.group));
-    let before = connection.shared.change(|state| state.streams.insert(key.clone(), (connection.id, replaced.clone())));
+    let before = connection.shared.change(|state| state.streams.insert(key.clone(), (connection.id, told)));
     if let Some((_, before)) = before {
-        before.cancel();
+        before.send_replace(Some("replaced".to_owned()));
     }
-    let done = flow(connection, &request, &replaced, &mut corrupt).await;
+    let done = flow(connection, &request, &mut ended, &mut corrupt).await;
     connection.shared.change(|state| {
         if state.streams.get(&key).is_some_and(|(id, _)| *id == connection.id) {
             state.streams.remove(&key);
@@ -35,7 +35,7 @@ pub(crate) async fn run(connection: &mut Connection, request: StreamRequest, mut
 async fn flow(
     connection: &mut Connection,
     request: &StreamRequest,
-    replaced: &CancellationToken,
+    ended: &mut watch::Receiver<Option<String>>,
     corrupt: &mut bool,
 ) -> io::Result<()> {
     let StreamRequest { topic, partition, shelf, batch, isolation, .. } = request;
@@ -44,8 +44,9 @@ async fn flow(
     let mut keepalive = connection.shared.clock.now() + FIRST_KEEPALIVE;
     let drain = connection.running.drain.clone();
     loop {
-        if replaced.is_cancelled() {
-            return close(connection, &format!("replaced offset={position}")).await;
+        let reason = ended.borrow_and_update().clone();
+        if let Some(reason) = reason {
+            return close(connection, &format!("{reason} offset={position}")).await;
         }
         // A broker that is told to stop ends its streams without a word.
         if drain.is_cancelled() {
@@ -79,7 +80,7 @@ async fn flow(
             continue;
         }
         tokio::select! {
-            () = replaced.cancelled() => {}
+            Ok(()) = ended.changed() => {}
             () = drain.cancelled() => {}
             // The sender lives in the shelf.
             _ = end.changed() => {}

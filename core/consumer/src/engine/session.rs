@@ -49,6 +49,8 @@ pub(crate) struct Session {
     chosen: BTreeMap<u32, u64>,
     /// A look around is being taken.
     pub(super) watching: bool,
+    /// The positions that the last look saw beyond the ends of their logs.
+    pub(super) beyond: BTreeMap<TopicPartition, u64>,
     pub(super) leaders: Leaders,
     pub(super) readings: Readings,
     pub(super) commits: Commits,
@@ -104,6 +106,7 @@ impl Session {
             prepared: Starts::new(),
             chosen: BTreeMap::new(),
             watching: false,
+            beyond: BTreeMap::new(),
             leaders,
             readings: Readings::default(),
             commits: Commits::default(),

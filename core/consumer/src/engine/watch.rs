@@ -52,10 +52,16 @@ impl Session {
         let count = leadership.leaders.len();
         self.follow_leaders(&leadership);
         let health = &self.common.shared.health;
+        let before = std::mem::take(&mut self.beyond);
         for (partition, position) in positions {
             let Some(log) = logs.get(&partition.partition) else { continue };
             let part = Part::Position(partition.clone());
             if position > log.bounds.log_end {
+                // Seen once it may be a broker that was asked in the moment in which it became leader, and is behind.
+                self.beyond.insert(partition.clone(), position);
+                if before.get(&partition) != Some(&position) {
+                    continue;
+                }
                 let why = format!(
                     "{partition} is read from {position}, and its log ends at {}: the topic was made anew, or somebody \
                      committed beyond the end. Nothing comes before the log gets there; seek, or use another group",

@@ -210,6 +210,12 @@ pub(super) const TABLE: &[Command] = &[
         run: Run::Now(|session, given| done(session.cluster.cut_connections(given.optional("broker")?))),
     },
     Command {
+        name: "close_streams",
+        arguments: &[must("reason", Kind::Text)],
+        about: "Ends all open streams with a control frame of this reason.",
+        run: Run::Now(|session, given| done(session.cluster.close_streams(&given.text("reason")?))),
+    },
+    Command {
         name: "freeze_connections",
         arguments: &[ANY_BROKER],
         about: "Silences all connections that there are for ever, without closing them; new ones work.",

@@ -330,6 +330,7 @@ fn requests() -> Vec<Value> {
         json!({"do": "corrupt_next", "command": "LIST", "times": 0}),
         json!({"do": "connections", "broker": 0}),
         json!({"do": "cut_connections"}),
+        json!({"do": "close_streams", "reason": "timeout"}),
         json!({"do": "freeze_connections", "broker": 1}),
         json!({"do": "delay", "delay_ms": 0}),
         json!({"do": "advance", "by_ms": 1}),
