@@ -42,7 +42,6 @@ mod consumer;
 mod delivery;
 mod engine;
 pub mod error;
-mod handler;
 mod health;
 mod membership;
 pub mod settings;
@@ -51,9 +50,8 @@ pub mod statistics;
 mod types;
 
 pub use batch::{Batch, Record, RecordRef};
-pub use consumer::{Attending, Commit, Consumer, Iteration, Poll};
+pub use consumer::{Attending, Commit, Consumer, Iteration, Poll, RunError};
 pub use error::{Error, ErrorKind, Result};
-pub use handler::RunError;
 pub use settings::{Settings, Value};
 pub use shared::Environment;
 pub use statistics::{PartitionStatistics, Statistics};

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::Consumer;
 use crate::batch::{Fence, Record, Slice};
-use crate::consumer::Consumer;
 use crate::delivery::Proof;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
