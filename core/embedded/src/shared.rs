@@ -138,6 +138,9 @@ impl Broker {
     }
 }
 
+/// A stream: its connection, and what tells it that it ends and why, as where another takes its place.
+pub(crate) type OpenStream = (u64, watch::Sender<Option<String>>);
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) brokers: Vec<Broker>,
@@ -148,9 +151,8 @@ pub(crate) struct State {
     pub(crate) moved: BTreeMap<String, usize>,
     pub(crate) faults: Faults,
     pub(crate) journal: Journal,
-    /// The open streams of each broker by `topic:partition:group`: their connection, and what tells them that they end and
-    /// why, as where another takes their place.
-    pub(crate) streams: BTreeMap<(usize, String), (u64, watch::Sender<Option<String>>)>,
+    /// The open streams of each broker by `topic:partition:group`.
+    pub(crate) streams: BTreeMap<(usize, String), OpenStream>,
     pub(crate) next_connection: u64,
     pub(crate) default_group_made: bool,
     /// When members to expire are looked for next.
