@@ -7,7 +7,7 @@ from cursus_consumer._native import TopicPartition
 
 @dataclass(frozen=True)
 class GroupMetadata:
-    """Who a consumer is in its group, under one assignment. A transaction that commits offsets for it has to name this."""
+    """Who a consumer is in its group, under one assignment: what a transaction that commits offsets for it names."""
 
     group: str
     """The group."""

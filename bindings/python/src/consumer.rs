@@ -33,7 +33,7 @@ pub(crate) type Engine = OfProcess<Core>;
 /// How long closing may take where nothing is said.
 const CLOSE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)));
 
-/// A consumer of a topic's partitions: a member of a group that shares them, or without a group the reader of its own.
+/// A consumer of a topic's partitions: a member of the group that shares them, or one without a group.
 ///
 /// Settings are keyword arguments; `brokers` and `topic` must be given, `ConsumerSettings` lists them all. With a
 /// `group_id` the group hands out the partitions; without one `assign` chooses them.
@@ -295,8 +295,9 @@ impl Consumer {
     /// Hand a commit over and go on: what `commit` does, without waiting for it.
     ///
     /// What can be known at once is raised at once: a rebalance, records of another consumer, an offset that wasn't
-    /// read. Commits are carried out in the order in which they were given. With a timeout one that can't be sent in
-    /// time is withdrawn. It is carried out whether anybody asks for the outcome or not; `close` waits for it.
+    /// read. Those that are given while one is on its way go together in the next request. With a timeout, one that
+    /// can't be sent in time is withdrawn. It is carried out whether anybody asks for the outcome or not, and `close`
+    /// waits for it.
     #[pyo3(
         signature = (what=Committed::All, timeout=Seconds::NEVER),
         text_signature = "($self, what=..., timeout=None)"
@@ -397,7 +398,7 @@ impl Consumer {
         self.bounds(py, partitions, timeout, |bounds| bounds.end)
     }
 
-    /// Ask how many offsets each assigned partition has ahead of its position; 0 where there is nothing left to read.
+    /// Ask how many offsets each assigned partition has ahead of its position: 0 where nothing is left to read.
     #[pyo3(signature = (*, timeout=Seconds::NEVER), text_signature = "($self, *, timeout=None)")]
     fn lag<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyDict>> {
         let core = self.open(py)?;
@@ -435,8 +436,8 @@ impl Consumer {
     /// It is called by `poll`, by an iteration's step or by `close`, on the thread that does that, before any record of
     /// the new assignment is returned, and behind `on_revoked` for what it replaces. So it is the place to seek and to
     /// pause. Any other call may be made from inside, `close` included; only poll and iteration raise
-    /// `InvalidStateError`. Its time counts for `max_poll_interval_ms`. Another rebalance may have begun meanwhile: then
-    /// what it does to the partitions raises `RebalancingError`. What it raises comes out of the poll; whatever else
+    /// `InvalidStateError`. Its time counts for `max_poll_interval_ms`. Another rebalance may have begun meanwhile; what
+    /// it does to the partitions raises `RebalancingError` then. What it raises comes out of the poll, and whatever else
     /// happened is told by the next.
     ///
     /// A callback that is set later is called for what happens from then on, and takes the place of the one before.

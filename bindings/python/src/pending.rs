@@ -10,8 +10,8 @@ use crate::runtime::{enter, wait};
 
 /// A commit that was handed over. It is carried out whether anybody asks or not, also if this is dropped.
 ///
-/// A commit that nobody asks about fails in silence: `stats()` tells what is failing, and what wasn't committed is
-/// delivered again.
+/// A commit that nobody asks about fails in silence; what isn't committed is delivered again after a rebalance or a
+/// restart.
 #[pyclass(frozen, weakref, module = "cursus_consumer")]
 pub(crate) struct PendingCommit(OfProcess<Pending<()>>);
 
