@@ -355,8 +355,8 @@ impl Consumer {
     /// Read these partitions, without a group: nobody shares them, and nothing is committed. Doesn't wait.
     ///
     /// A mapping says where each begins; without an offset, and with None, `auto_offset_reset` does. A later call
-    /// replaces what was read before, and no poll tells of it; an empty one reads nothing. A partition that the topic
-    /// doesn't have is waited for, and `stats` says so.
+    /// replaces what was read before, and no poll raises for that; until it has, poll returns what was assigned before.
+    /// An empty one reads nothing. A partition that the topic doesn't have is waited for, and `stats` says so.
     ///
     /// Raises `InvalidStateError` for a consumer that has a group: leave out `group_id` to choose partitions yourself.
     fn assign(&self, py: Python<'_>, partitions: Assigned) -> PyResult<()> {
@@ -436,9 +436,9 @@ impl Consumer {
     /// It is called by `poll`, by an iteration's step or by `close`, on the thread that does that, before any record of
     /// the new assignment is returned, and behind `on_revoked` for what it replaces. So it is the place to seek and to
     /// pause. Any other call may be made from inside, `close` included; only poll and iteration raise
-    /// `InvalidStateError`. Its time counts for `max_poll_interval_ms`. Another rebalance may have begun meanwhile; what
-    /// it does to the partitions raises `RebalancingError` then. What it raises comes out of the poll, and whatever else
-    /// happened is told by the next.
+    /// `InvalidStateError`. Its time counts for `max_poll_interval_ms`. Another rebalance may have begun meanwhile;
+    /// then what it does to the partitions raises `RebalancingError`. What it raises comes out of the poll, and
+    /// whatever else happened is told by the next.
     ///
     /// A callback that is set later is called for what happens from then on, and takes the place of the one before.
     fn on_assigned<'py>(&self, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
