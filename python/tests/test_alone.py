@@ -69,12 +69,20 @@ def test_nothing_is_read_before_something_is_assigned(alone: Consumer) -> None:
         lambda: alone.start(timeout=0),
         lambda: next(iter(alone)),
         lambda: next(alone.batches()),
-        lambda: alone.__enter__(),
     ]
     for call in calls:
         with pytest.raises(InvalidStateError, match="without a group_id, assign partitions first"):
             call()
     assert alone.state == "new"
+
+
+def test_what_to_read_is_assigned_inside_of_with(cluster: EmbeddedCluster, alone: Consumer) -> None:
+    cluster.fill("orders", 40, 10)
+    with alone as reader:
+        assert reader.state == "new"
+        reader.assign([0])
+        assert next(iter(reader)).offset == 0
+    assert alone.state == "closed"
 
 
 def test_what_needs_a_group_says_so(cluster: EmbeddedCluster, alone: Consumer) -> None:

@@ -1,5 +1,6 @@
 //! What every binding needs once, whatever its language: the process's runtime, values that must not cross a fork, panics
-//! that must not cross a language, waits on a foreign thread, timeouts, and whose turn it is to tell of rebalances. Nothing here knows any of the languages.
+//! that must not cross a language, waits on a foreign thread, timeouts, outcomes that are asked for later, and whose turn it
+//! is to tell of rebalances. Nothing here knows any of the languages.
 //!
 //! The binary `generate` of this crate writes what is generated from the core's tables.
 #![forbid(unsafe_code)]

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 /// Every rebalance is told once, by one thread at a time and in order, and what was read under an assignment is taken by
-/// nobody before that one was told. The thread that tells holds no lock meanwhile.
+/// nobody before that assignment was told. The thread that tells holds no lock meanwhile.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// Most consumers have no callbacks, and pay for a look at this alone.

@@ -530,7 +530,8 @@ impl Consumer {
             if this.entered.swap(true, Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::InvalidState, "the consumer is inside of `with` already"));
             }
-            core.begin()
+            // Without a group there is nothing to begin with yet: what to read is assigned inside.
+            if this.group.is_some() { core.begin() } else { Ok(()) }
         })?;
         Ok(slf)
     }
