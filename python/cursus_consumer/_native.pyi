@@ -197,6 +197,8 @@ class Consumer:
         raises `InvalidStateError`, as does a poll without a group before anything was assigned.
         """
 
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
     def commit(
         self, what: Batch | Record | Mapping[TopicPartition | int, int] = ..., timeout: float | None = None
     ) -> None:
@@ -211,6 +213,11 @@ class Consumer:
         `CommitOutcomeUnknownError` where it was sent and not answered in time.
         """
 
+    @overload
+    def commit(self, what: Mapping[TopicPartition, int] | Mapping[int, int], timeout: float | None = None) -> None: ...
+
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
     def commit_async(
         self, what: Batch | Record | Mapping[TopicPartition | int, int] = ..., timeout: float | None = None
     ) -> PendingCommit:
@@ -222,6 +229,10 @@ class Consumer:
         waits for it.
         """
 
+    @overload
+    def commit_async(
+        self, what: Mapping[TopicPartition, int] | Mapping[int, int], timeout: float | None = None
+    ) -> PendingCommit: ...
     def ack(self, record: Record) -> None:
         """Say that a record is processed, in whatever order. Never waits.
 
@@ -599,6 +610,8 @@ class TransactionalWriter:
         text, without white space at its ends; the key is one word.
         """
 
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
     def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
         """Add a group's offsets to the transaction: for each partition the next one to read.
 
@@ -606,6 +619,10 @@ class TransactionalWriter:
         member doesn't have the partitions, or no longer; then abort.
         """
 
+    @overload
+    def send_offsets(
+        self, metadata: GroupMember, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
+    ) -> None: ...
     def commit(self) -> None:
         """Commit the transaction.
 
@@ -631,9 +648,15 @@ class Transaction:
     ) -> int:
         """Add a record: see `TransactionalWriter.publish`."""
 
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
     def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
         """Add a group's offsets: see `TransactionalWriter.send_offsets`."""
 
+    @overload
+    def send_offsets(
+        self, metadata: GroupMember, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
+    ) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 

@@ -136,9 +136,9 @@ def test_partitions_and_offsets_are_what_they_must_be(consumer: Consumer) -> Non
         consumer.commit({0: 0, TopicPartition("orders", 0): 0})
     for what in (None, 7, "orders", [1]):
         with pytest.raises(TypeError, match="a commit is of a Batch, a Record or a mapping"):
-            consumer.commit(what)  # type: ignore[arg-type]
+            consumer.commit(what)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="give nothing"):
-        consumer.commit(None)  # type: ignore[arg-type]
+        consumer.commit(None)  # type: ignore[call-overload]
     with pytest.raises(TypeError):
         consumer.owned([])  # type: ignore[arg-type]
 

@@ -64,7 +64,7 @@ def test_it_takes_what_commit_takes(cluster: EmbeddedCluster, consumer: Consumer
     consumer.commit_async(batch[:0]).result(10.0)
     for wrong in (None, 7, [1]):
         with pytest.raises(TypeError, match="a commit is of a Batch, a Record or a mapping"):
-            consumer.commit_async(wrong)  # type: ignore[arg-type]
+            consumer.commit_async(wrong)  # type: ignore[call-overload]
 
 
 def test_one_that_is_dropped_is_carried_out_all_the_same(cluster: EmbeddedCluster, read: Consumer, group: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from conftest import MakeConsumer
 from cursus_consumer import (
+    BrokerResponseError,
     Consumer,
     GroupMember,
     GroupMetadata,
@@ -17,7 +18,7 @@ from cursus_consumer import (
     TimedOutError,
     TopicPartition,
 )
-from cursus_consumer.testing import EmbeddedCluster
+from cursus_consumer.testing import EmbeddedCluster, TransactionalWriter
 from support import Background, held_in_a_rebalance, partitions, rebalanced, take, took
 
 
@@ -82,6 +83,24 @@ def test_who_a_consumer_is_in_its_group(cluster: EmbeddedCluster, make_consumer:
     consumer.start(timeout=10.0)
     assert consumer.group_metadata().generation > found.generation
     assert batch.group_metadata() == found, "a batch stays what it was"
+
+
+def test_a_batch_s_offsets_go_with_a_transaction_until_a_rebalance_comes(
+    cluster: EmbeddedCluster, make_consumer: MakeConsumer, consumer: Consumer, group: str
+) -> None:
+    cluster.produce("orders", ["x"], partition=0)
+    writer = TransactionalWriter(cluster.brokers, "billing")
+    batch = consumer.poll(timeout=10.0)
+    metadata = batch.group_metadata()
+    assert metadata is not None
+    with writer.transaction() as transaction:
+        transaction.send_offsets(metadata, batch.next_offsets())
+    assert cluster.committed(group, "orders") == {0: 1}
+    make_consumer(enable_auto_commit=False).start(timeout=10.0)
+    with pytest.raises(BrokerResponseError) as caught, writer.transaction() as transaction:
+        transaction.send_offsets(metadata, {0: 2})
+    assert caught.value.broker is not None and caught.value.broker.code == "GEN_MISMATCH"
+    assert cluster.committed(group, "orders") == {0: 1}
 
 
 def test_a_group_is_described_with_its_members_and_how_far_it_is(

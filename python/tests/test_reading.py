@@ -14,7 +14,7 @@ from cursus_consumer import (
     State,
     TopicPartition,
 )
-from cursus_consumer.testing import EmbeddedCluster
+from cursus_consumer.testing import EmbeddedCluster, TransactionalWriter
 from support import Background, fetched, places, take, until
 
 
@@ -253,3 +253,16 @@ def test_a_gap_is_an_error_where_that_is_asked_for(
             read(consumer)
     assert isinstance(consumer.fatal_error, OffsetGapError) and consumer.fatal_error.fatal
     until(lambda: consumer.state is State.CLOSED, "it closes")
+
+
+def test_a_control_record_shows_in_the_raw_log_alone(cluster: EmbeddedCluster, make_consumer: MakeConsumer) -> None:
+    with TransactionalWriter(cluster.brokers, "billing").transaction() as transaction:
+        transaction.publish("orders", "x", partition=0)
+    raw = make_consumer(group_id="raw", read_isolation="read_uncommitted")
+    assert [(record.offset, record.is_control) for record in take(raw, 2)] == [(0, False), (1, True)]
+    committed = make_consumer()
+    [record] = take(committed, 1)
+    assert (record.value, record.is_control, record.detach().is_control) == (b"x", False, False)
+    zero = TopicPartition("orders", 0)
+    assert committed.end_offsets(zero, timeout=10.0) == {zero: 2}
+    assert (committed.position(zero), committed.lag(timeout=10.0)[zero]) == (1, 0), "there is nothing left to read"
