@@ -80,3 +80,60 @@ impl Drop for Telling<'_> {
         self.0.told.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use cursus_consumer::Settings;
+    use cursus_embedded::{Cluster, Options};
+
+    use super::*;
+    use crate::runtime;
+    use crate::wait::for_at_most;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A consumer that has just been assigned something, which waits to be told.
+    fn assigned() -> (Cluster, Consumer, Turns) {
+        let cluster = for_at_most(pin!(Cluster::start(Options::default())), SOON).unwrap().unwrap();
+        cluster.create_topic("t", 2).unwrap();
+        let settings =
+            [("brokers", cluster.brokers().join(",").into()), ("topic", "t".into()), ("group_id", "g".into())];
+        let consumer = Consumer::new(Settings::from_values(settings).unwrap(), runtime::environment().unwrap());
+        let turns = Turns::default();
+        assert!(matches!(turns.next(&consumer, || 7), Turn::Free(7)), "nobody listens");
+        turns.listen(&consumer);
+        for_at_most(pin!(consumer.start(None)), SOON).unwrap().unwrap();
+        (cluster, consumer, turns)
+    }
+
+    #[test]
+    fn nobody_takes_anything_before_the_rebalance_is_told_and_others_wait_for_that() {
+        let (_cluster, consumer, turns) = assigned();
+        let never = || panic!("this is not to be taken yet");
+        let Turn::Tell(rebalance, telling) = turns.next(&consumer, never) else { panic!("there is something to tell") };
+        assert!(matches!(rebalance, Rebalance::Assigned(partitions) if partitions.len() == 2));
+        assert!(matches!(turns.next(&consumer, never), Turn::Inside), "this thread is at it");
+        std::thread::scope(|scope| {
+            let (begun, waits) = std::sync::mpsc::channel();
+            let (consumer, turns) = (&consumer, &turns);
+            let other = scope.spawn(move || {
+                let Turn::Wait(mut told) = turns.next(consumer, never) else { panic!("another thread is at it") };
+                assert!(for_at_most(told.as_mut(), Duration::ZERO).is_none());
+                begun.send(()).unwrap();
+                assert!(for_at_most(told.as_mut(), SOON).is_some());
+                matches!(turns.next(consumer, || 7), Turn::Free(7))
+            });
+            waits.recv_timeout(SOON).unwrap();
+            drop(telling);
+            assert!(other.join().unwrap());
+        });
+        for_at_most(pin!(consumer.close(None)), SOON).unwrap();
+        let Turn::Tell(rebalance, telling) = turns.next(&consumer, never) else { panic!("close revokes") };
+        assert!(matches!(rebalance, Rebalance::Revoked(partitions) if partitions.len() == 2));
+        drop(telling);
+        assert!(matches!(turns.next(&consumer, || 7), Turn::Free(7)));
+    }
+}
