@@ -116,7 +116,7 @@ mod tests {
         let Turn::Tell(rebalance, telling) = turns.next(&consumer, never) else { panic!("there is something to tell") };
         assert!(matches!(rebalance, Rebalance::Assigned(partitions) if partitions.len() == 2));
         assert!(matches!(turns.next(&consumer, never), Turn::Inside), "this thread is at it");
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let (begun, waits) = std::sync::mpsc::channel();
             let (consumer, turns) = (&consumer, &turns);
             let other = scope.spawn(move || {
