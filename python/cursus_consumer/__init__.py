@@ -6,12 +6,13 @@
         for record in consumer:
             print(record.partition, record.offset, record.value)
 
-`Consumer` is a member of a group; the members share a topic's partitions. `errors` has the exceptions, `testing` a
-cluster for tests.
+`Consumer` is a member of a group; the members share a topic's partitions. Without a group it reads what it assigns to
+itself. `errors` has the exceptions, `testing` a cluster for tests.
 """
 
 from cursus_consumer import errors
-from cursus_consumer._native import Batch, Consumer, Record, TopicPartition, __version__
+from cursus_consumer._group import GroupDescription, GroupMember, GroupMetadata, PartitionDescription
+from cursus_consumer._native import Batch, Consumer, PendingCommit, Record, TopicPartition, __version__
 from cursus_consumer._settings import ConsumerSettings
 from cursus_consumer._state import State
 from cursus_consumer._statistics import PartitionStatistics, Statistics
@@ -29,6 +30,8 @@ from cursus_consumer.errors import (
     InvalidArgumentError,
     InvalidSettingError,
     InvalidStateError,
+    MaxPollIntervalError,
+    OffsetGapError,
     OffsetRegressionError,
     ProtocolError,
     RebalancingError,
@@ -50,13 +53,20 @@ __all__ = [
     "ConsumerSettings",
     "CursusError",
     "ForkedError",
+    "GroupDescription",
+    "GroupMember",
+    "GroupMetadata",
     "GroupTopicMismatchError",
     "InternalError",
     "InvalidArgumentError",
     "InvalidSettingError",
     "InvalidStateError",
+    "MaxPollIntervalError",
+    "OffsetGapError",
     "OffsetRegressionError",
+    "PartitionDescription",
     "PartitionStatistics",
+    "PendingCommit",
     "ProtocolError",
     "RebalancingError",
     "Record",

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, SupportsIndex, final, overload
+from typing import Any, Literal, SupportsIndex, TypeVar, final, overload
 
 from typing_extensions import Self, Unpack
 
+from cursus_consumer._group import GroupDescription, GroupMetadata
 from cursus_consumer._settings import ConsumerSettings
 from cursus_consumer._state import State
 from cursus_consumer._statistics import Statistics
@@ -20,6 +21,7 @@ __all__ = [
     "Consumer",
     "EmbeddedCluster",
     "Hold",
+    "PendingCommit",
     "Record",
     "Records",
     "TopicPartition",
@@ -125,6 +127,13 @@ class Batch(Sequence[Record]):
     def next_offsets(self) -> dict[TopicPartition, int]:
         """Return what committing this batch commits: partition by partition, the offset after the last record."""
 
+    def group_metadata(self) -> GroupMetadata | None:
+        """Return who read these records: what a transaction that commits their offsets has to name.
+
+        The broker refuses it once a rebalance has come, as it refuses a commit. None for an empty batch, and for one
+        that was read without a group.
+        """
+
     def owned(self) -> Batch:
         """Return the records that may still be committed: of partitions whose assignment hasn't ended since."""
 
@@ -136,18 +145,23 @@ class BatchIterator(Iterator[Record]):
     def __next__(self) -> Record: ...
     def __length_hint__(self) -> int: ...
 
+_Partitions = TopicPartition | int | Iterable[TopicPartition | int]
+_Callback = TypeVar("_Callback", bound=Callable[[Consumer, list[TopicPartition]], Any])
+
 @final
 class Consumer:
-    """A member of a consumer group that reads a topic's partitions.
+    """A consumer of a topic's partitions: a member of the group that shares them, or one without a group.
 
-    Settings are keyword arguments; `brokers`, `topic` and `group_id` must be given, `ConsumerSettings` lists them all.
+    Settings are keyword arguments; `brokers` and `topic` must be given, `ConsumerSettings` lists them all. With a
+    `group_id` the group hands out the partitions; without one `assign` chooses them.
 
     Iterating over a consumer gives records one by one until it is closed; a rebalance is a boundary, and not an error.
     Asking for the next record says that the one before is processed.
 
-    All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, `committed`,
-    iteration or `with`. With `enable_auto_commit`, poll or iterate from one thread only: each step says that what was
-    given out before is processed, whoever works on it.
+    All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, `assign`, iteration,
+    `with` or a question to the brokers. With `enable_auto_commit`, poll or iterate from one thread only: each step says
+    that what was given out before is processed, whoever works on it.
+
     Leaving `with` closes it; without either it is dropped: silently, and without committing anything.
 
     Time-outs are in seconds. None waits for ever and 0 doesn't wait; Ctrl-C ends every wait, and what it had taken
@@ -177,11 +191,14 @@ class Consumer:
         The batch is empty where the time is over first. With `enable_auto_commit` this says that what the poll before
         returned is processed.
 
-        Raises `RebalancingError` once after each rebalance; poll again to go on. Brokers out of reach raise nothing:
-        the batch is empty, and `stats` says what is wrong and for how long. With `enable_auto_commit` a poll beside
-        another one raises `InvalidStateError`.
+        Raises `RebalancingError` once after each rebalance, and `MaxPollIntervalError` once after
+        `max_poll_interval_ms` without a poll; poll again to go on. Brokers out of reach raise nothing: the batch is
+        empty, and `stats` says what is wrong and for how long. With `enable_auto_commit` a poll beside another one
+        raises `InvalidStateError`, as does a poll without a group before anything was assigned.
         """
 
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
     def commit(
         self, what: Batch | Record | Mapping[TopicPartition | int, int] = ..., timeout: float | None = None
     ) -> None:
@@ -194,6 +211,130 @@ class Consumer:
         sent; `OffsetRegressionError` for a step back; `InvalidArgumentError` for records of another consumer or an
         offset that wasn't read; `TimedOutError` where it couldn't be sent in time and was withdrawn;
         `CommitOutcomeUnknownError` where it was sent and not answered in time.
+        """
+
+    @overload
+    def commit(self, what: Mapping[TopicPartition, int] | Mapping[int, int], timeout: float | None = None) -> None: ...
+
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
+    def commit_async(
+        self, what: Batch | Record | Mapping[TopicPartition | int, int] = ..., timeout: float | None = None
+    ) -> PendingCommit:
+        """Hand a commit over and go on: what `commit` does, without waiting for it.
+
+        What can be known at once is raised at once: a rebalance, records of another consumer, an offset that wasn't
+        read. Those that are given while one is on its way go together in the next request. With a timeout, one that
+        can't be sent in time is withdrawn. It is carried out whether anybody asks for the outcome or not, and `close`
+        waits for it.
+        """
+
+    @overload
+    def commit_async(
+        self, what: Mapping[TopicPartition, int] | Mapping[int, int], timeout: float | None = None
+    ) -> PendingCommit: ...
+    def ack(self, record: Record) -> None:
+        """Say that a record is processed, in whatever order. Never waits.
+
+        What is acknowledged without a gap is committed every `auto_commit_interval_ms` and at close, so that several
+        workers can share a batch. It is for consumers with `enable_auto_commit=False`.
+
+        Raises `RebalancingError` where the partition's assignment has ended since the record was read;
+        `InvalidStateError` with `enable_auto_commit` and without a group; `InvalidArgumentError` for a record of
+        another consumer.
+        """
+
+    def seek(self, partition: TopicPartition | int, offset: int) -> None:
+        """Move a partition: the next record that poll returns of it is the first one at or behind this offset.
+
+        What was fetched and not yet returned is dropped. Below the committed offset nothing is committed by itself
+        until that is passed. A rebalance forgets it.
+
+        Raises `InvalidStateError` where the partition isn't assigned, and `RebalancingError` where a rebalance has just
+        taken it.
+        """
+
+    def pause(self, partitions: _Partitions) -> None:
+        """Return nothing of these partitions until they are resumed, and ask for nothing new.
+
+        The membership goes on, and so must polling, which returns what other partitions have. All of them are paused,
+        or none. A rebalance forgets it. Raises what `seek` raises.
+        """
+
+    def resume(self, partitions: _Partitions) -> None:
+        """End a pause. What isn't paused stays as it is. All of them or none; raises what `seek` raises."""
+
+    def paused(self) -> list[TopicPartition]:
+        """Return the partitions that are paused. Readable at any time."""
+
+    def assign(self, partitions: _Partitions | Mapping[TopicPartition | int, int | None]) -> None:
+        """Read these partitions, without a group: nobody shares them, and nothing is committed. Doesn't wait.
+
+        A mapping says where each begins; without an offset, and with None, `auto_offset_reset` does. A later call
+        replaces what was read before, and no poll raises for that; until it has, poll returns what was assigned before.
+        An empty one reads nothing. A partition that the topic doesn't have is waited for, and `stats` says so.
+
+        Raises `InvalidStateError` for a consumer that has a group: leave out `group_id` to choose partitions yourself.
+        """
+
+    def begin_offsets(
+        self, partitions: _Partitions | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Ask where the logs of these partitions begin: the first offset that is kept. Without any, of those assigned.
+
+        A partition that doesn't exist is left out.
+        """
+
+    def end_offsets(
+        self, partitions: _Partitions | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Ask where the logs of these partitions end: the offset behind the last. Without any, of those assigned.
+
+        With `read_committed` that is one past the last offset whose fate is known; where it is a control record, no
+        position ever equals it. A partition that doesn't exist is left out.
+        """
+
+    def lag(self, *, timeout: float | None = None) -> dict[TopicPartition, int]:
+        """Ask how many offsets each assigned partition has ahead of its position: 0 where nothing is left to read."""
+
+    def subscription(self) -> list[str]:
+        """Return the topics that this consumer reads. Readable at any time."""
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group now, for a transaction that commits offsets on its behalf.
+
+        Where a batch is at hand, its own `group_metadata` is safer: it is of the assignment that the records were read
+        under, whatever has happened since.
+
+        Raises `RebalancingError` during a rebalance, `InvalidStateError` before the first assignment and without a
+        group.
+        """
+
+    def describe_group(self, *, timeout: float | None = None) -> GroupDescription:
+        """Ask the coordinator and the leaders for the group's members, their partitions and how far it is.
+
+        Raises `InvalidStateError` without a group.
+        """
+
+    def on_assigned(self, callback: _Callback) -> _Callback:
+        """Have `callback(consumer, partitions)` called whenever partitions were assigned, perhaps none. Returns it.
+
+        It is called by `poll`, by an iteration's step or by `close`, on the thread that does that, before any record of
+        the new assignment is returned, and behind `on_revoked` for what it replaces. So it is the place to seek and to
+        pause. Any other call may be made from inside, `close` included; only poll and iteration raise
+        `InvalidStateError`. Its time counts for `max_poll_interval_ms`. Another rebalance may have begun meanwhile;
+        then what it does to the partitions raises `RebalancingError`. What it raises comes out of the poll, and
+        whatever else happened is told by the next.
+
+        A callback that is set later is called for what happens from then on, and takes the place of the one before.
+        """
+
+    def on_revoked(self, callback: _Callback) -> _Callback:
+        """Have `callback(consumer, partitions)` called whenever partitions were taken away, at close too. Returns it.
+
+        It is called as `on_assigned` is, before the poll raises `RebalancingError` or `MaxPollIntervalError`. These
+        partitions are no longer this consumer's, and another member may read them already: it is too late to commit
+        what was read from them, and right to drop it.
         """
 
     def committed(self, partition: TopicPartition | int, timeout: float | None = None) -> int | None:
@@ -215,24 +356,44 @@ class Consumer:
         """Commit what is waiting and what is proven processed, leave the group, and end everything that runs.
 
         Any number of calls from any threads are one; each returns once the consumer is closed. What couldn't be done in
-        the time is in `stats().given_up`. A poll in progress ends with `ClosedError`, and an iteration ends.
-        Interrupted, closing goes on in the background.
+        the time is in `stats().given_up`. A poll in progress ends with `ClosedError`, and an iteration ends. Last it
+        calls `on_revoked`, and waits for callbacks of other threads. Interrupted, closing goes on in the background.
         """
 
     def batches(self) -> Batches:
         """Iterate batch by batch, until the consumer is closed. A rebalance is a boundary, and not an error.
 
-        Asking for the next batch says that the one before is processed.
+        Asking for the next batch says that the one before is processed. After `max_poll_interval_ms` without that it
+        raises `MaxPollIntervalError` once, and the next step joins anew.
         """
 
     def __iter__(self) -> Records:
         """Iterate record by record, until the consumer is closed. A rebalance is a boundary, and not an error.
 
-        Asking for the next record says that the one before is processed.
+        Asking for the next record says that the one before is processed. After `max_poll_interval_ms` without that it
+        raises `MaxPollIntervalError` once, and the next step joins anew.
         """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+@final
+class PendingCommit:
+    """A commit that was handed over. It is carried out whether anybody asks or not, also if this is dropped.
+
+    A commit that nobody asks about fails in silence; what isn't committed is delivered again after a rebalance or a
+    restart.
+    """
+
+    def done(self) -> bool:
+        """Tell whether the outcome is known, a failure included. Never waits."""
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait until the group's coordinator has taken the commit, and raise what `commit` would where it hasn't.
+
+        Raises `TimedOutError` where the outcome isn't known in the time: the commit goes on, and may be asked again.
+        Any number of threads may wait, each as often as it likes.
+        """
 
 @final
 class Records(Iterator[Record]):
@@ -449,6 +610,8 @@ class TransactionalWriter:
         text, without white space at its ends; the key is one word.
         """
 
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
     def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
         """Add a group's offsets to the transaction: for each partition the next one to read.
 
@@ -456,6 +619,10 @@ class TransactionalWriter:
         member doesn't have the partitions, or no longer; then abort.
         """
 
+    @overload
+    def send_offsets(
+        self, metadata: GroupMember, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
+    ) -> None: ...
     def commit(self) -> None:
         """Commit the transaction.
 
@@ -481,9 +648,15 @@ class Transaction:
     ) -> int:
         """Add a record: see `TransactionalWriter.publish`."""
 
+    # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
+    @overload
     def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
         """Add a group's offsets: see `TransactionalWriter.send_offsets`."""
 
+    @overload
+    def send_offsets(
+        self, metadata: GroupMember, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
+    ) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 

@@ -15,8 +15,8 @@ class ConsumerSettings(_Needed, total=False):
     """The keyword arguments of `Consumer`, for those who put them together first."""
 
     group_id: str
-    """The consumer group. A group reads one topic; its members share the partitions. Without one the consumer reads what it
-    assigns to itself, and commits nothing.
+    """The consumer group. A group reads one topic; its members share the partitions. Without one the consumer reads
+    what it assigns to itself, and commits nothing.
     Not given by default.
     """
     consumer_id: str
@@ -24,8 +24,8 @@ class ConsumerSettings(_Needed, total=False):
     `consumer` by default.
     """
     mode: Literal["polling", "streaming"]
-    """How to read: `polling` asks for records, `streaming` has the broker send them, on a connection per partition. What
-    is promised is the same.
+    """How to read: `polling` asks for records, `streaming` has the broker send them, on a connection per partition.
+    What is promised is the same.
     `polling` by default.
     """
     auto_offset_reset: Literal["earliest", "latest", "error"]
@@ -52,8 +52,8 @@ class ConsumerSettings(_Needed, total=False):
     10000 by default; from 100 to 3600000.
     """
     max_poll_interval_ms: int
-    """The longest time between two polls, in milliseconds. Where it passes, the member leaves its group, so that others read
-    what it doesn't; the next poll raises an error once and joins again. A poll that waits may wait for ever.
+    """The longest time between two polls, in milliseconds. Where it passes, the member leaves its group, so that others
+    read what it doesn't; the next poll raises an error once and joins again. A poll that waits may wait for ever.
     300000 by default; from 100 to 604800000.
     """
     max_poll_records: int
@@ -85,8 +85,8 @@ class ConsumerSettings(_Needed, total=False):
     retry_backoff_max_ms: int
     """The longest pause between two tries, in milliseconds. 2000 by default; from 1 to 600000."""
     metadata_refresh_ms: int
-    """How often to look for leaders that changed, logs that end before the position, and partitions that nobody reads, in
-    milliseconds.
+    """How often to look for leaders that changed, logs that end before the position, and partitions that nobody reads,
+    in milliseconds.
     10000 by default; from 100 to 3600000.
     """
     topic_missing_timeout_ms: int

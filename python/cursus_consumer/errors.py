@@ -25,6 +25,8 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidSettingError",
     "InvalidStateError",
+    "MaxPollIntervalError",
+    "OffsetGapError",
     "OffsetRegressionError",
     "ProtocolError",
     "RebalancingError",
@@ -226,17 +228,24 @@ class InternalError(CursusError):
 
 
 class MaxPollIntervalError(CursusError):
-    """Nobody polled for `max_poll_interval_ms`, so the member left its group. Raised once; poll again to join anew."""
+    """Nobody polled for `max_poll_interval_ms`, so the member left its group.
+
+    Raised once, by `poll` and by an iteration; poll again to join anew.
+    """
 
     code = "ERR_MAX_POLL_INTERVAL"
     number = 19
     retryable = True
 
     stale: list["TopicPartition"]
-    """The partitions that this consumer lost by it: what was read there isn't committed."""
+    """The partitions that this consumer lost by it: what was read there and isn't committed comes again."""
 
     def __init__(
-        self, message: str = "", *, broker: BrokerFailure | None = None, stale: Iterable["TopicPartition"] = ()
+        self,
+        message: str = "",
+        *,
+        broker: BrokerFailure | None = None,
+        stale: Iterable["TopicPartition"] = (),
     ) -> None:
         super().__init__(message, broker=broker)
         self.stale = list(stale)

@@ -44,15 +44,19 @@ def group() -> str:
 
 @pytest.fixture
 def make_consumer(request: pytest.FixtureRequest, group: str) -> Iterator[MakeConsumer]:
-    """Make consumers that notice things soon: of the test's cluster, topic and group where nothing else is said."""
+    """Make consumers that notice things soon: of the test's cluster, topic and group where nothing else is said.
+
+    One that is `alone` has no group.
+    """
     consumers: list[Consumer] = []
 
     def make(**settings: Any) -> Consumer:
         if "brokers" not in settings:
             settings["brokers"] = request.getfixturevalue("cluster").brokers
+        if not settings.pop("alone", False):
+            settings.setdefault("group_id", group)
         quick: dict[str, Any] = {
             "topic": "orders",
-            "group_id": group,
             "heartbeat_interval_ms": 50,
             "fetch_wait_ms": 100,
             "retry_backoff_max_ms": 100,
@@ -72,3 +76,9 @@ def make_consumer(request: pytest.FixtureRequest, group: str) -> Iterator[MakeCo
 def consumer(make_consumer: MakeConsumer) -> Consumer:
     """A consumer of `orders` that commits only what it is told."""
     return make_consumer(enable_auto_commit=False)
+
+
+@pytest.fixture
+def alone(make_consumer: MakeConsumer) -> Consumer:
+    """A consumer of `orders` without a group."""
+    return make_consumer(alone=True)

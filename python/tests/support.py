@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cursus_consumer import Consumer, RebalancingError, Record
+from cursus_consumer import Consumer, RebalancingError, Record, TopicPartition
 from cursus_consumer.testing import EmbeddedCluster
 
 PATIENCE = 20.0
@@ -44,6 +44,34 @@ def fetched(cluster: EmbeddedCluster, consumer: Consumer, topic: str) -> None:
         )
 
     cluster.wait_for(at_the_ends, timeout=PATIENCE)
+
+
+def rebalanced(consumer: Consumer) -> RebalancingError:
+    """Poll until it raises, which it has to."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            consumer.poll(timeout=1.0)
+        except RebalancingError as error:
+            return error
+    raise AssertionError(f"no rebalance: {consumer.stats()}")
+
+
+@contextmanager
+def held_in_a_rebalance(cluster: EmbeddedCluster, consumer: Consumer, group: str) -> Iterator[None]:
+    """Expire a consumer, and hold its next JOIN_GROUP meanwhile."""
+    member = consumer.stats().member
+    assert member is not None
+    with cluster.hold("JOIN_GROUP") as hold:
+        cluster.expire_member(group, member)
+        cluster.wait_for(hold.is_reached)
+        assert consumer.state == "rebalancing"
+        yield
+
+
+def partitions(*numbers: int) -> list[TopicPartition]:
+    """Partitions of `orders`."""
+    return [TopicPartition("orders", number) for number in numbers]
 
 
 def places(records: Any) -> list[tuple[int, int]]:

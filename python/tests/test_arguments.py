@@ -19,7 +19,11 @@ NEEDED: dict[str, Any] = {"brokers": ["127.0.0.1:9000"], "topic": "orders", "gro
     [
         ({"grup_id": "x"}, 'no setting "grup_id": did you mean group_id'),
         ({"bootstrap_servers": "x"}, "The settings are brokers, topic, group_id"),
-        ({"group_id": None}, "group_id=None is not accepted: it is text"),
+        ({"group_id": None}, "group_id=None is not accepted: it is text. To read without a group, leave it out"),
+        ({"group_id": ""}, "group_id=.* is not accepted: it can't be empty"),
+        ({"mode": "push"}, "it is one of polling, streaming"),
+        ({"max_poll_interval_ms": 99}, "max_poll_interval_ms=99 is not accepted: it is a whole number from 100 to"),
+        ({"metadata_refresh_ms": None}, "metadata_refresh_ms=None is not accepted: it is a whole number from 100 to"),
         ({"topic": None}, "topic=None is not accepted"),
         ({"brokers": None}, "brokers=None is not accepted: it is a list of texts"),
         ({"consumer_id": None}, "consumer_id=None is not accepted"),
@@ -29,7 +33,7 @@ NEEDED: dict[str, Any] = {"brokers": ["127.0.0.1:9000"], "topic": "orders", "gro
         ({"max_poll_records": 2.5}, "max_poll_records=2.5 is not accepted"),
         ({"max_poll_records": 2**200}, "max_poll_records=a number of over 127 bits is not accepted"),
         ({"enable_auto_commit": 1}, "enable_auto_commit=1 is not accepted: it is true or false"),
-        ({"auto_offset_reset": "newest"}, "it is one of earliest"),
+        ({"auto_offset_reset": "newest"}, "it is one of earliest, latest, error"),
         ({"read_isolation": b"read_committed"}, "a value of type bytes is not accepted: it is one of read_committed"),
         ({"brokers": "localhost"}, 'brokers has "localhost", which is not host:port'),
         ({"brokers": []}, "at least one entry"),
@@ -49,8 +53,8 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_right_ones(settings: di
 
 def test_what_must_be_given_is_asked_for() -> None:
     make: Any = Consumer
-    with pytest.raises(InvalidSettingError, match="missing: group_id"):
-        make(brokers="127.0.0.1:9000", topic="orders")
+    with pytest.raises(InvalidSettingError, match="missing: topic"):
+        make(brokers="127.0.0.1:9000", group_id="billing")
     with pytest.raises(TypeError):
         make("127.0.0.1:9000")
 
@@ -65,6 +69,11 @@ TIMED: dict[str, Callable[[Consumer, Any], object]] = {
     "poll": lambda consumer, timeout: consumer.poll(timeout=timeout),
     "commit": lambda consumer, timeout: consumer.commit({0: 0}, timeout=timeout),
     "committed": lambda consumer, timeout: consumer.committed(0, timeout=timeout),
+    "commit_async": lambda consumer, timeout: consumer.commit_async({0: 0}, timeout=timeout),
+    "begin_offsets": lambda consumer, timeout: consumer.begin_offsets(timeout=timeout),
+    "end_offsets": lambda consumer, timeout: consumer.end_offsets(timeout=timeout),
+    "lag": lambda consumer, timeout: consumer.lag(timeout=timeout),
+    "describe_group": lambda consumer, timeout: consumer.describe_group(timeout=timeout),
     "close": lambda consumer, timeout: consumer.close(timeout=timeout),
 }
 
@@ -127,9 +136,9 @@ def test_partitions_and_offsets_are_what_they_must_be(consumer: Consumer) -> Non
         consumer.commit({0: 0, TopicPartition("orders", 0): 0})
     for what in (None, 7, "orders", [1]):
         with pytest.raises(TypeError, match="a commit is of a Batch, a Record or a mapping"):
-            consumer.commit(what)  # type: ignore[arg-type]
+            consumer.commit(what)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="give nothing"):
-        consumer.commit(None)  # type: ignore[arg-type]
+        consumer.commit(None)  # type: ignore[call-overload]
     with pytest.raises(TypeError):
         consumer.owned([])  # type: ignore[arg-type]
 

@@ -56,6 +56,16 @@ def test_a_commit_of_offsets(cluster: EmbeddedCluster, read: Consumer, group: st
     assert read.stats().partitions[TopicPartition("orders", 2)].committed == 6
 
 
+def test_a_commit_of_what_a_batch_says_it_commits(cluster: EmbeddedCluster, consumer: Consumer, group: str) -> None:
+    cluster.produce("orders", ["a", "b", "c"], partition=3)
+    batch = consumer.poll(timeout=10.0)
+    consumer.commit(batch[:2].next_offsets())
+    assert cluster.committed(group, "orders") == {3: 2}
+    numbers = {partition.partition: offset for partition, offset in batch.next_offsets().items()}
+    consumer.commit_async(numbers).result(timeout=10.0)
+    assert cluster.committed(group, "orders") == {3: 3}
+
+
 def test_what_cannot_be_committed_commits_nothing_else_either(
     cluster: EmbeddedCluster, read: Consumer, group: str
 ) -> None:

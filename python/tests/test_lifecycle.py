@@ -69,6 +69,16 @@ CALLS: dict[str, Callable[[Consumer], object]] = {
     "commit of offsets": lambda consumer: consumer.commit({0: 0}),
     "committed": lambda consumer: consumer.committed(0),
     "position": lambda consumer: consumer.position(0),
+    "commit_async": lambda consumer: consumer.commit_async(),
+    "assign": lambda consumer: consumer.assign([0]),
+    "seek": lambda consumer: consumer.seek(0, 0),
+    "pause": lambda consumer: consumer.pause(0),
+    "resume": lambda consumer: consumer.resume(0),
+    "begin_offsets": lambda consumer: consumer.begin_offsets(),
+    "end_offsets": lambda consumer: consumer.end_offsets([0]),
+    "lag": lambda consumer: consumer.lag(),
+    "group_metadata": lambda consumer: consumer.group_metadata(),
+    "describe_group": lambda consumer: consumer.describe_group(),
     "batches": lambda consumer: consumer.batches(),
     "iter": iter,
     "enter": lambda consumer: consumer.__enter__(),
@@ -86,7 +96,7 @@ def test_after_close_every_call_says_so(consumer: Consumer, call: Callable[[Cons
     consumer.close()
     consumer.close(timeout=0)
     assert consumer.state is State.CLOSED
-    assert consumer.assignment() == []
+    assert consumer.assignment() == consumer.paused() == []
     assert consumer.stats().state is State.CLOSED
     assert consumer.fatal_error is None
     assert repr(consumer).endswith("closed>")

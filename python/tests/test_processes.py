@@ -49,22 +49,31 @@ import gc
 consumer = Consumer(brokers=sys.argv[1].split(","), **SETTINGS, max_poll_records=5)
 batch = consumer.poll(timeout=10)
 records, batches = iter(consumer), consumer.batches()
+pending = consumer.commit_async({0: 0})
+consumer.on_assigned(print)
 
 def child():
-    global consumer, records, batches
+    global consumer, records, batches, pending, inherited
     for call in (
         consumer.poll, consumer.start, consumer.commit, consumer.close, consumer.stats, consumer.assignment,
         consumer.batches, consumer.__enter__, batch.owned, lambda: consumer.state, lambda: consumer.fatal_error,
         lambda: consumer.commit(batch), lambda: consumer.committed(0), lambda: consumer.position(0),
         lambda: consumer.owned(batch), lambda: iter(consumer), lambda: next(records), lambda: next(batches),
+        consumer.commit_async, lambda: consumer.ack(batch[0]), lambda: consumer.seek(0, 0),
+        lambda: consumer.pause(0), lambda: consumer.resume(0), consumer.paused, lambda: consumer.assign([0]),
+        consumer.begin_offsets, consumer.end_offsets, consumer.lag, consumer.subscription, consumer.group_metadata,
+        consumer.describe_group, lambda: consumer.on_assigned(print), lambda: consumer.on_revoked(print),
+        pending.done, pending.result,
     ):
         refused(call)
-    assert repr(consumer).endswith("of another process>"), repr(consumer)
+    for inherited in (consumer, pending):
+        assert repr(inherited).endswith("of another process>"), repr(inherited)
     assert all(record.value for record in batch), "bytes are only bytes"
-    del consumer, records, batches
+    del consumer, records, batches, pending, inherited
     gc.collect()
 
 in_child(child)
+pending.result(timeout=10)
 seen = {(record.partition, record.offset) for record in batch}
 while len(seen) < 40:
     seen.update((record.partition, record.offset) for record in consumer.poll(timeout=10))

@@ -1,6 +1,7 @@
 """Poll and iteration: every record once, in order, and processed is what was asked beyond."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 from conftest import MakeCluster, MakeConsumer
@@ -8,11 +9,12 @@ from cursus_consumer import (
     Consumer,
     ConsumerSettings,
     InvalidStateError,
+    OffsetGapError,
     Record,
     State,
     TopicPartition,
 )
-from cursus_consumer.testing import EmbeddedCluster
+from cursus_consumer.testing import EmbeddedCluster, TransactionalWriter
 from support import Background, fetched, places, take, until
 
 
@@ -212,3 +214,55 @@ def test_records_of_any_size(cluster: EmbeddedCluster, consumer: Consumer, size:
     cluster.produce("orders", [(b"\x00\xff key", value[:size])] * 3, partition=1)
     for record in take(consumer, 3):
         assert record.key == b"\x00\xff key" and record.value == value[:size]
+
+
+@pytest.mark.parametrize("mode", ["polling", "streaming"])
+def test_both_modes_deliver_the_same(
+    cluster: EmbeddedCluster, make_consumer: MakeConsumer, group: str, mode: str
+) -> None:
+    cluster.fill("orders", 400, 10)
+    consumer = make_consumer(mode=mode, enable_auto_commit=False)
+    records = take(consumer, 400)
+    assert places(records) == [(partition, offset) for partition in range(4) for offset in range(100)]
+    consumer.commit()
+    assert cluster.committed(group, "orders") == cluster.end_offsets("orders")
+    asked = {request.command for request in cluster.requests()}
+    assert ("STREAM" in asked) == (mode == "streaming")
+
+
+def test_the_latest_is_what_is_written_from_now_on(cluster: EmbeddedCluster, make_consumer: MakeConsumer) -> None:
+    cluster.fill("orders", 40, 10)
+    consumer = make_consumer(auto_offset_reset="latest")
+    consumer.start(timeout=10.0)
+    cluster.produce("orders", ["new"], partition=2)
+    assert [(record.offset, record.value) for record in take(consumer, 1)] == [(10, b"new")]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda consumer: consumer.poll(timeout=10.0), lambda consumer: next(iter(consumer))],
+    ids=["poll", "iteration"],
+)
+def test_a_gap_is_an_error_where_that_is_asked_for(
+    cluster: EmbeddedCluster, make_consumer: MakeConsumer, read: Callable[[Consumer], object]
+) -> None:
+    cluster.produce("orders", ["x"], partition=0)
+    consumer = make_consumer(auto_offset_reset="error")
+    for _ in range(2):
+        with pytest.raises(OffsetGapError, match="orders-0"):
+            read(consumer)
+    assert isinstance(consumer.fatal_error, OffsetGapError) and consumer.fatal_error.fatal
+    until(lambda: consumer.state is State.CLOSED, "it closes")
+
+
+def test_a_control_record_shows_in_the_raw_log_alone(cluster: EmbeddedCluster, make_consumer: MakeConsumer) -> None:
+    with TransactionalWriter(cluster.brokers, "billing").transaction() as transaction:
+        transaction.publish("orders", "x", partition=0)
+    raw = make_consumer(group_id="raw", read_isolation="read_uncommitted")
+    assert [(record.offset, record.is_control) for record in take(raw, 2)] == [(0, False), (1, True)]
+    committed = make_consumer()
+    [record] = take(committed, 1)
+    assert (record.value, record.is_control, record.detach().is_control) == (b"x", False, False)
+    zero = TopicPartition("orders", 0)
+    assert committed.end_offsets(zero, timeout=10.0) == {zero: 2}
+    assert (committed.position(zero), committed.lag(timeout=10.0)[zero]) == (1, 0), "there is nothing left to read"

@@ -1,26 +1,15 @@
 """What an application sees when partitions change hands."""
 
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import pytest
 from conftest import MakeConsumer
-from cursus_consumer import Consumer, RebalancingError, State, TopicPartition
+from cursus_consumer import Consumer, MaxPollIntervalError, RebalancingError, State, TopicPartition
 from cursus_consumer.testing import EmbeddedCluster
-from support import Background, places, take, until
+from support import Background, places, rebalanced, take, until
 
 ALL = [TopicPartition("orders", partition) for partition in range(4)]
-
-
-def rebalanced(consumer: Consumer) -> RebalancingError:
-    """Poll until it raises, which it has to."""
-    with pytest.raises(RebalancingError) as caught:
-        take_for_ever(consumer)
-    return caught.value
-
-
-def take_for_ever(consumer: Consumer) -> None:
-    while True:
-        consumer.poll(timeout=10.0)
 
 
 def test_two_consumers_share_the_partitions_and_read_everything(
@@ -169,3 +158,47 @@ def test_commits_during_rebalances_never_end_the_membership(
             other.start(timeout=10.0)
     assert len(reading.result()) == 2000
     assert consumer.state in (State.RUNNING, State.REBALANCING)
+
+
+def test_who_does_not_poll_leaves_the_group_and_hears_of_it_once(
+    cluster: EmbeddedCluster, make_consumer: MakeConsumer, group: str
+) -> None:
+    cluster.produce("orders", ["x"], partition=0)
+    consumer = make_consumer(enable_auto_commit=False, max_poll_interval_ms=200)
+    [record] = take(consumer, 1)
+    cluster.wait_for(lambda: (found := cluster.group(group)) is not None and not found.members)
+    with pytest.raises(MaxPollIntervalError, match="max_poll_interval_ms=200") as caught:
+        consumer.poll(timeout=10.0)
+    assert caught.value.stale == ALL and caught.value.retryable and not caught.value.fatal
+    with pytest.raises(RebalancingError):
+        consumer.commit(record)
+    assert places(consumer.poll(timeout=10.0)) == [(0, 0)], "it joined anew, and reads again what wasn't committed"
+
+
+@pytest.mark.parametrize("iterate", [iter, Consumer.batches], ids=["records", "batches"])
+def test_an_iteration_hears_once_that_it_took_too_long_and_goes_on(
+    cluster: EmbeddedCluster, make_consumer: MakeConsumer, group: str, iterate: Callable[[Consumer], Iterator[object]]
+) -> None:
+    cluster.produce("orders", ["x"], partition=0)
+    consumer = make_consumer(max_poll_interval_ms=200)
+    iteration = iterate(consumer)
+    next(iteration)
+    cluster.wait_for(lambda: (found := cluster.group(group)) is not None and not found.members)
+    with pytest.raises(MaxPollIntervalError) as caught:
+        next(iteration)
+    assert caught.value.stale == ALL
+    assert next(iteration)
+
+
+@pytest.mark.parametrize("iterate", [iter, Consumer.batches], ids=["records", "batches"])
+def test_an_iteration_may_wait_for_longer_than_the_poll_interval(
+    cluster: EmbeddedCluster, make_consumer: MakeConsumer, iterate: Callable[[Consumer], Iterator[object]]
+) -> None:
+    consumer = make_consumer(max_poll_interval_ms=200)
+    consumer.start(timeout=10.0)
+    waiting = Background(lambda: next(iterate(consumer)))
+    # At 50 ms each, for five times as long as the interval.
+    cluster.wait_for(lambda: sum(request.command == "HEARTBEAT" for request in cluster.requests()) >= 20)
+    cluster.produce("orders", ["x"], partition=0)
+    waiting.result()
+    assert consumer.stats().rebalances == 0

@@ -27,6 +27,10 @@ WAITS = {
     "batches": "for batch in consumer.batches(): pass",
     "commit": "consumer.commit({0: 1})",
     "committed": "consumer.committed(0)",
+    "pending commit": "consumer.commit_async({0: 1}).result()",
+    "end_offsets": "consumer.end_offsets([0])",
+    "lag": "consumer.lag()",
+    "describe_group": "consumer.describe_group()",
 }
 
 
@@ -49,7 +53,7 @@ def test_ctrl_c_ends_every_wait(cluster: EmbeddedCluster, wait: str) -> None:
         ",".join(cluster.brokers),
     )
     assert line_of(process) == "hold"
-    with cluster.hold("BATCH_COMMIT"), cluster.hold("FETCH_OFFSET"):
+    with cluster.hold("BATCH_COMMIT"), cluster.hold("FETCH_OFFSET"), cluster.hold("METADATA"):
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
@@ -148,6 +152,30 @@ def test_a_signal_handler_may_close(cluster: EmbeddedCluster) -> None:
     process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=PATIENCE)
     assert (output.strip(), errors, process.returncode) == ("closed", "", 0)
+
+
+def test_ctrl_c_ends_a_callback_and_comes_out_of_the_poll(cluster: EmbeddedCluster) -> None:
+    process = start_python(
+        """
+        consumer = Consumer(brokers=sys.argv[1].split(","), **SETTINGS)
+
+        @consumer.on_assigned
+        def assigned(consumer, partitions):
+            print("ready", flush=True)
+            time.sleep(60)
+
+        consumer.on_revoked(lambda _, partitions: print("revoked", len(partitions)))
+        try:
+            consumer.poll()
+        except KeyboardInterrupt:
+            print("interrupted", len(consumer.poll(timeout=0)))
+        consumer.close()
+        """,
+        ",".join(cluster.brokers),
+    )
+    interrupt(process)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert (output.split("\n"), errors) == (["interrupted 0", "revoked 4", ""], "")
 
 
 def test_other_threads_run_while_one_waits(consumer: Consumer) -> None:

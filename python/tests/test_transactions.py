@@ -139,8 +139,8 @@ def test_wrong_arguments_are_refused_by_name(cluster: EmbeddedCluster, writer: T
         (InvalidArgumentError, "white space", lambda: writer.publish("orders", "x\n")),
         (InvalidArgumentError, "key|value", lambda: writer.publish("orders", "x", key="two words")),
         (TypeError, "not bool", lambda: writer.publish("orders", "x", partition=True)),
-        (AttributeError, "group", lambda: writer.send_offsets(object(), {0: 1})),  # type: ignore[arg-type]
-        (TypeError, "mapping", lambda: writer.send_offsets(member, [(0, 1)])),  # type: ignore[arg-type]
+        (AttributeError, "group", lambda: writer.send_offsets(object(), {0: 1})),  # type: ignore[call-overload]
+        (TypeError, "mapping", lambda: writer.send_offsets(member, [(0, 1)])),  # type: ignore[call-overload]
         (InvalidArgumentError, "other", lambda: writer.send_offsets(member, {TopicPartition("other", 0): 1})),
     ]
     for error, words, call in wrong:

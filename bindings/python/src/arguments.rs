@@ -6,7 +6,7 @@ use cursus_bindings_common::Timeout;
 use cursus_consumer::{Topic, TopicPartition as Partition};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString};
 
 use crate::batch::Batch;
 use crate::errors::{OrRaise, invalid_argument};
@@ -111,6 +111,70 @@ impl<'py> FromPyObject<'_, 'py> for Named {
     }
 }
 
+/// Partitions as a call names them: one, or several.
+pub(crate) struct Several(Vec<Named>);
+
+impl Several {
+    pub(crate) fn of(self, topic: &Topic) -> Vec<Partition> {
+        self.0.into_iter().map(|named| named.of(topic)).collect()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Several {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        // A partition can be iterated over itself: into its topic and its number.
+        if value.is_instance_of::<TopicPartition>() || value.is_instance_of::<PyInt>() {
+            return Ok(Self(vec![value.extract()?]));
+        }
+        let refused = || {
+            PyTypeError::new_err(format!(
+                "partitions are a TopicPartition or its number, or an iterable of those, not {}",
+                type_name(&value)
+            ))
+        };
+        // Bytes are numbers for Python, and a text is an iterable of texts.
+        if value.is_instance_of::<PyBytes>()
+            || value.is_instance_of::<PyByteArray>()
+            || value.is_instance_of::<PyString>()
+        {
+            return Err(refused());
+        }
+        let entries = match value.try_iter() {
+            Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => return Err(refused()),
+            other => other?,
+        };
+        entries.map(|entry| entry?.extract()).collect::<PyResult<_>>().map(Self)
+    }
+}
+
+/// What is assigned to a consumer without a group: partitions, each with where to begin, if that is said.
+pub(crate) struct Assigned(Vec<(Named, Option<u64>)>);
+
+impl Assigned {
+    pub(crate) fn of(self, py: Python<'_>, topic: &Topic) -> PyResult<BTreeMap<Partition, Option<u64>>> {
+        by_partition(py, self.0, topic)
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Assigned {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(offsets) = value.cast::<PyMapping>() {
+            let start = |item: Bound<'py, PyAny>| {
+                let (partition, offset): (Bound<'py, PyAny>, Bound<'py, PyAny>) = item.extract()?;
+                let offset = offset.extract::<Option<Whole<u64>>>()?.map(|offset| offset.0);
+                Ok((partition.extract()?, offset))
+            };
+            return offsets.items()?.iter().map(start).collect::<PyResult<_>>().map(Self);
+        }
+        let several = value.extract::<Several>()?;
+        Ok(Self(several.0.into_iter().map(|named| (named, None)).collect()))
+    }
+}
+
 /// What a commit is given.
 pub(crate) enum Committed<'py> {
     All,
@@ -149,16 +213,16 @@ fn pair<'py>((partition, offset): (Bound<'py, PyAny>, Bound<'py, PyAny>)) -> PyR
 }
 
 /// Offsets by partition, each partition once.
-pub(crate) fn by_partition(
+pub(crate) fn by_partition<T>(
     py: Python<'_>,
-    offsets: Vec<(Named, u64)>,
+    offsets: Vec<(Named, T)>,
     topic: &Topic,
-) -> PyResult<BTreeMap<Partition, u64>> {
+) -> PyResult<BTreeMap<Partition, T>> {
     let mut all = BTreeMap::new();
     for (partition, offset) in offsets {
         let partition = partition.of(topic);
         if all.insert(partition.clone(), offset).is_some() {
-            return Err(invalid_argument(py, format!("{partition} is given twice: in full and by its number")));
+            return Err(invalid_argument(py, format!("{partition} is given twice")));
         }
     }
     Ok(all)

@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PySlice};
 
 use crate::arguments::type_name;
 use crate::consumer::{Engine, owned};
+use crate::group;
 use crate::partition::TopicPartition;
 use crate::record::Record;
 
@@ -93,6 +94,14 @@ impl Batch {
             offsets.set_item(TopicPartition(partition), offset)?;
         }
         Ok(offsets)
+    }
+
+    /// Return who read these records: what a transaction that commits their offsets has to name.
+    ///
+    /// The broker refuses it once a rebalance has come, as it refuses a commit. None for an empty batch, and for one
+    /// that was read without a group.
+    fn group_metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.batch.group_metadata().map(|metadata| group::metadata(py, metadata)).transpose()
     }
 
     /// Return the records that may still be committed: of partitions whose assignment hasn't ended since.

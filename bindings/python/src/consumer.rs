@@ -1,18 +1,27 @@
-//! `Consumer`, and iterating over one.
+//! `Consumer`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cursus_bindings_common::{OfProcess, Timeout, ensure_open, runtime as process};
-use cursus_consumer::{Commit, Consumer as Core, Error, ErrorKind, Iteration, Poll, Result, Topic};
+use cursus_bindings_common::turns::Telling;
+use cursus_bindings_common::{OfProcess, Timeout, Turn, Turns, ensure_open, guard, runtime as process};
+use cursus_consumer::{
+    Commit, Consumer as Core, Error, ErrorKind, LogBounds, Poll, Rebalance, Result, Topic, TopicPartition as Partition,
+};
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::arguments::{Committed, Named, Seconds, by_partition};
+use crate::arguments::{Assigned, Committed, Named, Seconds, Several, Whole, by_partition};
 use crate::batch::Batch;
+use crate::callbacks::Callback;
 use crate::errors::{OrRaise, exception};
+use crate::group;
+use crate::iteration::{Batches, Records};
 use crate::partition::TopicPartition;
+use crate::pending::PendingCommit;
 use crate::record::Record;
 use crate::runtime::{enter, wait};
 use crate::settings::settings;
@@ -24,16 +33,17 @@ pub(crate) type Engine = OfProcess<Core>;
 /// How long closing may take where nothing is said.
 const CLOSE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)));
 
-/// A member of a consumer group that reads a topic's partitions.
+/// A consumer of a topic's partitions: a member of the group that shares them, or one without a group.
 ///
-/// Settings are keyword arguments; `brokers`, `topic` and `group_id` must be given, `ConsumerSettings` lists them all.
+/// Settings are keyword arguments; `brokers` and `topic` must be given, `ConsumerSettings` lists them all. With a
+/// `group_id` the group hands out the partitions; without one `assign` chooses them.
 ///
 /// Iterating over a consumer gives records one by one until it is closed; a rebalance is a boundary, and not an error.
 /// Asking for the next record says that the one before is processed.
 ///
-/// All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, `committed`,
-/// iteration or `with`. With `enable_auto_commit`, poll or iterate from one thread only: each step says that what was
-/// given out before is processed, whoever works on it.
+/// All methods may be called from any thread. Nothing is sent before the first of `start`, `poll`, `assign`, iteration,
+/// `with` or a question to the brokers. With `enable_auto_commit`, poll or iterate from one thread only: each step says
+/// that what was given out before is processed, whoever works on it.
 ///
 /// Leaving `with` closes it; without either it is dropped: silently, and without committing anything.
 ///
@@ -46,10 +56,13 @@ pub(crate) struct Consumer {
     topic: Topic,
     group: Option<String>,
     entered: AtomicBool,
+    on_assigned: Callback,
+    on_revoked: Callback,
+    pub(crate) turns: Turns,
 }
 
 impl Consumer {
-    fn core(&self, py: Python<'_>) -> PyResult<&Core> {
+    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<&Core> {
         self.engine.get().or_raise(py)
     }
 
@@ -60,49 +73,90 @@ impl Consumer {
         Ok(core)
     }
 
-    fn batch(&self, batch: cursus_consumer::Batch) -> Batch {
+    pub(crate) fn batch(&self, batch: cursus_consumer::Batch) -> Batch {
         Batch::new(batch, Arc::downgrade(&self.engine))
     }
 
-    /// Takes what is ready. An interrupt that came meanwhile would be raised as soon as poll returns, and the batch would
-    /// reach nobody: it is raised here, and the batch goes back.
-    fn take(&self, py: Python<'_>, poll: &Poll<'_>) -> PyResult<Option<Batch>> {
-        let Some(batch) = enter(py, || poll.take())? else { return Ok(None) };
-        if let Err(interrupt) = py.check_signals() {
-            self.core(py)?.give_back(&batch);
-            return Err(interrupt);
+    /// Tells of a rebalance, with nothing locked. What the callback raises is raised here, and that rebalance is told.
+    pub(crate) fn tell(slf: &Bound<'_, Self>, rebalance: &Rebalance, telling: Telling<'_>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let (callback, partitions) = match rebalance {
+            Rebalance::Revoked(partitions) => (&this.on_revoked, partitions),
+            Rebalance::Assigned(partitions) => (&this.on_assigned, partitions),
+        };
+        if let Some(callback) = callback.get(py) {
+            callback.call1(py, (slf, TopicPartition::list(py, partitions)?))?;
         }
-        Ok(Some(self.batch(batch)))
+        drop(telling);
+        Ok(())
     }
 
-    /// The next of an iteration; nothing once the consumer is closed. As with poll, what an interrupt would lose goes back.
-    fn next<T>(
+    /// The error of what can't be done inside of a callback.
+    pub(crate) fn inside(py: Python<'_>, what: &str) -> PyErr {
+        let message = format!(
+            "this is inside of a callback, which the {what} in progress waits for: poll and iterate once it has returned"
+        );
+        exception(py, &Error::new(ErrorKind::InvalidState, message))
+    }
+
+    fn set_callback<'py>(&self, slot: &Callback, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let core = self.open(callback.py())?;
+        slot.set(&callback)?;
+        self.turns.listen(core);
+        Ok(callback)
+    }
+
+    fn begin_commit(
         &self,
         py: Python<'_>,
-        step: impl Fn(&Core) -> Result<Iteration<T>>,
-        give_back: impl Fn(&Core, &T),
-    ) -> PyResult<Option<T>> {
-        let core = self.core(py)?;
-        let keep = |item| match py.check_signals() {
-            Ok(()) => Ok(Some(item)),
-            Err(interrupt) => {
-                give_back(core, &item);
-                Err(interrupt)
+        what: Committed<'_>,
+        timeout: Seconds,
+    ) -> PyResult<impl Future<Output = Result<()>> + Send + 'static + use<>> {
+        let core = self.open(py)?;
+        let offsets;
+        let what = match what {
+            Committed::All => Commit::All,
+            Committed::Batch(ref batch) => Commit::Batch(&batch.get().batch),
+            Committed::Record(ref record) => Commit::Record(&record.get().record),
+            Committed::Offsets(given) => {
+                offsets = by_partition(py, given, &self.topic)?;
+                Commit::Offsets(&offsets)
             }
         };
-        // Most of the time there is something, and then no wait has to be prepared.
-        if let Iteration::Item(item) = enter(py, || step(core))? {
-            return keep(item);
-        }
-        loop {
-            let changed = core.changed();
-            match enter(py, || step(core))? {
-                Iteration::Item(item) => return keep(item),
-                Iteration::End => return Ok(None),
-                Iteration::Wait => drop(wait(py, changed, Timeout::NEVER.deadline())?),
-            }
-        }
+        enter(py, || core.begin_commit(what, timeout.0.limit()))
     }
+
+    /// The partitions that are named; those that are assigned where none are.
+    fn named_or_assigned(&self, core: &Core, partitions: Option<Several>) -> Vec<Partition> {
+        partitions.map_or_else(|| core.assignment(), |named| named.of(&self.topic))
+    }
+
+    fn bounds<'py>(
+        &self,
+        py: Python<'py>,
+        partitions: Option<Several>,
+        timeout: Seconds,
+        bound: impl Fn(LogBounds) -> u64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let core = self.open(py)?;
+        let partitions = self.named_or_assigned(core, partitions);
+        let bounds = answer(py, core.log_bounds(&partitions, timeout.0.limit()))?;
+        numbers(py, bounds.into_iter().map(|(partition, bounds)| (partition, bound(bounds))))
+    }
+}
+
+/// Waits for an answer. The engine keeps the time, and says what was late.
+fn answer<T: Send>(py: Python<'_>, asked: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
+    let never = || Err(Error::new(ErrorKind::Internal, "a wait without a limit ended without an answer"));
+    wait(py, asked, Timeout::NEVER.deadline())?.unwrap_or_else(never).or_raise(py)
+}
+
+fn numbers(py: Python<'_>, of: impl IntoIterator<Item = (Partition, u64)>) -> PyResult<Bound<'_, PyDict>> {
+    let numbers = PyDict::new(py);
+    for (partition, number) in of {
+        numbers.set_item(TopicPartition(partition), number)?;
+    }
+    Ok(numbers)
 }
 
 /// What of a batch may still be committed.
@@ -126,7 +180,15 @@ impl Consumer {
                 .map_err(|problem| Error::new(ErrorKind::InvalidSetting, format!("topic: {problem}")))?;
             let group = settings.group_id.clone();
             let engine = Arc::new(OfProcess::new(Core::new(settings, process::environment()?)));
-            Ok(Self { engine, topic, group, entered: AtomicBool::new(false) })
+            Ok(Self {
+                engine,
+                topic,
+                group,
+                entered: AtomicBool::new(false),
+                on_assigned: Callback::default(),
+                on_revoked: Callback::default(),
+                turns: Turns::default(),
+            })
         })
     }
 
@@ -150,9 +212,7 @@ impl Consumer {
     #[pyo3(signature = (timeout=Seconds::NEVER), text_signature = "($self, timeout=None)")]
     fn start(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
         let core = self.core(py)?;
-        // The engine keeps the time, and says what was wrong where it wasn't enough.
-        let started = wait(py, core.start(timeout.0.limit()), Timeout::NEVER.deadline())?;
-        started.unwrap_or(Ok(())).or_raise(py)
+        answer(py, core.start(timeout.0.limit()))
     }
 
     /// Wait for records and take them: at most `max_poll_records`, from any of the assigned partitions.
@@ -160,27 +220,57 @@ impl Consumer {
     /// The batch is empty where the time is over first. With `enable_auto_commit` this says that what the poll before
     /// returned is processed.
     ///
-    /// Raises `RebalancingError` once after each rebalance; poll again to go on. Brokers out of reach raise nothing:
-    /// the batch is empty, and `stats` says what is wrong and for how long. With `enable_auto_commit` a poll beside
-    /// another one raises `InvalidStateError`.
+    /// Raises `RebalancingError` once after each rebalance, and `MaxPollIntervalError` once after
+    /// `max_poll_interval_ms` without a poll; poll again to go on. Brokers out of reach raise nothing: the batch is
+    /// empty, and `stats` says what is wrong and for how long. With `enable_auto_commit` a poll beside another one
+    /// raises `InvalidStateError`, as does a poll without a group before anything was assigned.
     #[pyo3(signature = (timeout=Seconds::NEVER), text_signature = "($self, timeout=None)")]
-    fn poll(&self, py: Python<'_>, timeout: Seconds) -> PyResult<Batch> {
-        let core = self.core(py)?;
+    fn poll(slf: &Bound<'_, Self>, timeout: Seconds) -> PyResult<Batch> {
+        let (py, this) = (slf.py(), slf.get());
+        let core = this.core(py)?;
         let deadline = timeout.0.deadline();
-        let poll = enter(py, || core.begin_poll())?;
         // Most of the time there is something, and then no wait has to be prepared.
-        if let Some(batch) = self.take(py, &poll)? {
-            return Ok(batch);
-        }
+        let (mut poll, mut changed) = (None, None);
         loop {
-            let changed = core.changed();
-            if let Some(batch) = self.take(py, &poll)? {
-                return Ok(batch);
+            let take = || {
+                guard(|| match &poll {
+                    Some(poll) => Poll::take(poll),
+                    None => poll.insert(core.begin_poll()?).take(),
+                })
+            };
+            let found = match this.turns.next(core, take) {
+                Turn::Free(found) => found.or_raise(py)?,
+                Turn::Tell(rebalance, telling) => {
+                    // The time that a callback takes is the application's: no poll waits meanwhile.
+                    poll = None;
+                    Self::tell(slf, &rebalance, telling)?;
+                    continue;
+                }
+                Turn::Wait(told) => {
+                    poll = None;
+                    if deadline.is_over() {
+                        return Ok(this.batch(cursus_consumer::Batch::default()));
+                    }
+                    wait(py, told, deadline)?;
+                    continue;
+                }
+                Turn::Inside => return Err(Self::inside(py, "poll")),
+            };
+            if let Some(batch) = found {
+                // An interrupt that came meanwhile would be raised as soon as this returns, and the batch would reach
+                // nobody: it is raised here, and the batch goes back.
+                if let Err(interrupt) = py.check_signals() {
+                    core.give_back(&batch);
+                    return Err(interrupt);
+                }
+                return Ok(this.batch(batch));
             }
-            if deadline.is_over() {
-                return Ok(self.batch(cursus_consumer::Batch::default()));
+            match changed.take() {
+                // Made before the second look, it misses nothing that happens behind that.
+                None => changed = Some(core.changed()),
+                Some(_) if deadline.is_over() => return Ok(this.batch(cursus_consumer::Batch::default())),
+                Some(changed) => drop(wait(py, changed, deadline)?),
             }
-            wait(py, changed, deadline)?;
         }
     }
 
@@ -198,19 +288,170 @@ impl Consumer {
         text_signature = "($self, what=..., timeout=None)"
     )]
     fn commit(&self, py: Python<'_>, what: Committed<'_>, timeout: Seconds) -> PyResult<()> {
+        let commit = self.begin_commit(py, what, timeout)?;
+        answer(py, commit)
+    }
+
+    /// Hand a commit over and go on: what `commit` does, without waiting for it.
+    ///
+    /// What can be known at once is raised at once: a rebalance, records of another consumer, an offset that wasn't
+    /// read. Those that are given while one is on its way go together in the next request. With a timeout, one that
+    /// can't be sent in time is withdrawn. It is carried out whether anybody asks for the outcome or not, and `close`
+    /// waits for it.
+    #[pyo3(
+        signature = (what=Committed::All, timeout=Seconds::NEVER),
+        text_signature = "($self, what=..., timeout=None)"
+    )]
+    fn commit_async(&self, py: Python<'_>, what: Committed<'_>, timeout: Seconds) -> PyResult<PendingCommit> {
+        let commit = self.begin_commit(py, what, timeout)?;
+        PendingCommit::of(py, commit)
+    }
+
+    /// Say that a record is processed, in whatever order. Never waits.
+    ///
+    /// What is acknowledged without a gap is committed every `auto_commit_interval_ms` and at close, so that several
+    /// workers can share a batch. It is for consumers with `enable_auto_commit=False`.
+    ///
+    /// Raises `RebalancingError` where the partition's assignment has ended since the record was read;
+    /// `InvalidStateError` with `enable_auto_commit` and without a group; `InvalidArgumentError` for a record of
+    /// another consumer.
+    fn ack(&self, py: Python<'_>, record: &Bound<'_, Record>) -> PyResult<()> {
         let core = self.open(py)?;
-        let offsets;
-        let what = match what {
-            Committed::All => Commit::All,
-            Committed::Batch(ref batch) => Commit::Batch(&batch.get().batch),
-            Committed::Record(ref record) => Commit::Record(&record.get().record),
-            Committed::Offsets(given) => {
-                offsets = by_partition(py, given, &self.topic)?;
-                Commit::Offsets(&offsets)
-            }
-        };
-        let outcome = enter(py, || core.begin_commit(what, timeout.0.limit()))?;
-        wait(py, outcome, Timeout::NEVER.deadline())?.unwrap_or(Ok(())).or_raise(py)
+        enter(py, || core.ack(&record.get().record))
+    }
+
+    /// Move a partition: the next record that poll returns of it is the first one at or behind this offset.
+    ///
+    /// What was fetched and not yet returned is dropped. Below the committed offset nothing is committed by itself
+    /// until that is passed. A rebalance forgets it.
+    ///
+    /// Raises `InvalidStateError` where the partition isn't assigned, and `RebalancingError` where a rebalance has just
+    /// taken it.
+    fn seek(&self, py: Python<'_>, partition: Named, offset: Whole<u64>) -> PyResult<()> {
+        let core = self.open(py)?;
+        enter(py, || core.seek(&partition.of(&self.topic), offset.0))
+    }
+
+    /// Return nothing of these partitions until they are resumed, and ask for nothing new.
+    ///
+    /// The membership goes on, and so must polling, which returns what other partitions have. All of them are paused,
+    /// or none. A rebalance forgets it. Raises what `seek` raises.
+    fn pause(&self, py: Python<'_>, partitions: Several) -> PyResult<()> {
+        let core = self.open(py)?;
+        enter(py, || core.pause(&partitions.of(&self.topic)))
+    }
+
+    /// End a pause. What isn't paused stays as it is. All of them or none; raises what `seek` raises.
+    fn resume(&self, py: Python<'_>, partitions: Several) -> PyResult<()> {
+        let core = self.open(py)?;
+        enter(py, || core.resume(&partitions.of(&self.topic)))
+    }
+
+    /// Return the partitions that are paused. Readable at any time.
+    fn paused(&self, py: Python<'_>) -> PyResult<Vec<TopicPartition>> {
+        Ok(self.core(py)?.paused().into_iter().map(TopicPartition).collect())
+    }
+
+    /// Read these partitions, without a group: nobody shares them, and nothing is committed. Doesn't wait.
+    ///
+    /// A mapping says where each begins; without an offset, and with None, `auto_offset_reset` does. A later call
+    /// replaces what was read before, and no poll raises for that; until it has, poll returns what was assigned before.
+    /// An empty one reads nothing. A partition that the topic doesn't have is waited for, and `stats` says so.
+    ///
+    /// Raises `InvalidStateError` for a consumer that has a group: leave out `group_id` to choose partitions yourself.
+    fn assign(&self, py: Python<'_>, partitions: Assigned) -> PyResult<()> {
+        let core = self.open(py)?;
+        let partitions = partitions.of(py, &self.topic)?;
+        enter(py, || core.assign(partitions))
+    }
+
+    /// Ask where the logs of these partitions begin: the first offset that is kept. Without any, of those assigned.
+    ///
+    /// A partition that doesn't exist is left out.
+    #[pyo3(
+        signature = (partitions=None, *, timeout=Seconds::NEVER),
+        text_signature = "($self, partitions=None, *, timeout=None)"
+    )]
+    fn begin_offsets<'py>(
+        &self,
+        py: Python<'py>,
+        partitions: Option<Several>,
+        timeout: Seconds,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.bounds(py, partitions, timeout, |bounds| bounds.begin)
+    }
+
+    /// Ask where the logs of these partitions end: the offset behind the last. Without any, of those assigned.
+    ///
+    /// With `read_committed` that is one past the last offset whose fate is known; where it is a control record, no
+    /// position ever equals it. A partition that doesn't exist is left out.
+    #[pyo3(
+        signature = (partitions=None, *, timeout=Seconds::NEVER),
+        text_signature = "($self, partitions=None, *, timeout=None)"
+    )]
+    fn end_offsets<'py>(
+        &self,
+        py: Python<'py>,
+        partitions: Option<Several>,
+        timeout: Seconds,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.bounds(py, partitions, timeout, |bounds| bounds.end)
+    }
+
+    /// Ask how many offsets each assigned partition has ahead of its position: 0 where nothing is left to read.
+    #[pyo3(signature = (*, timeout=Seconds::NEVER), text_signature = "($self, *, timeout=None)")]
+    fn lag<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyDict>> {
+        let core = self.open(py)?;
+        numbers(py, answer(py, core.lag(timeout.0.limit()))?)
+    }
+
+    /// Return the topics that this consumer reads. Readable at any time.
+    fn subscription(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.core(py)?.subscription())
+    }
+
+    /// Return who this consumer is in its group now, for a transaction that commits offsets on its behalf.
+    ///
+    /// Where a batch is at hand, its own `group_metadata` is safer: it is of the assignment that the records were read
+    /// under, whatever has happened since.
+    ///
+    /// Raises `RebalancingError` during a rebalance, `InvalidStateError` before the first assignment and without a
+    /// group.
+    fn group_metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let core = self.open(py)?;
+        group::metadata(py, &enter(py, || core.group_metadata())?)
+    }
+
+    /// Ask the coordinator and the leaders for the group's members, their partitions and how far it is.
+    ///
+    /// Raises `InvalidStateError` without a group.
+    #[pyo3(signature = (*, timeout=Seconds::NEVER), text_signature = "($self, *, timeout=None)")]
+    fn describe_group<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyAny>> {
+        let core = self.open(py)?;
+        group::description(py, &answer(py, core.describe_group(timeout.0.limit()))?)
+    }
+
+    /// Have `callback(consumer, partitions)` called whenever partitions were assigned, perhaps none. Returns it.
+    ///
+    /// It is called by `poll`, by an iteration's step or by `close`, on the thread that does that, before any record of
+    /// the new assignment is returned, and behind `on_revoked` for what it replaces. So it is the place to seek and to
+    /// pause. Any other call may be made from inside, `close` included; only poll and iteration raise
+    /// `InvalidStateError`. Its time counts for `max_poll_interval_ms`. Another rebalance may have begun meanwhile;
+    /// then what it does to the partitions raises `RebalancingError`. What it raises comes out of the poll, and
+    /// whatever else happened is told by the next.
+    ///
+    /// A callback that is set later is called for what happens from then on, and takes the place of the one before.
+    fn on_assigned<'py>(&self, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.set_callback(&self.on_assigned, callback)
+    }
+
+    /// Have `callback(consumer, partitions)` called whenever partitions were taken away, at close too. Returns it.
+    ///
+    /// It is called as `on_assigned` is, before the poll raises `RebalancingError` or `MaxPollIntervalError`. These
+    /// partitions are no longer this consumer's, and another member may read them already: it is too late to commit
+    /// what was read from them, and right to drop it.
+    fn on_revoked<'py>(&self, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.set_callback(&self.on_revoked, callback)
     }
 
     /// Ask the group's coordinator what is committed for a partition; None where nothing is.
@@ -218,8 +459,7 @@ impl Consumer {
     fn committed(&self, py: Python<'_>, partition: Named, timeout: Seconds) -> PyResult<Option<u64>> {
         let core = self.open(py)?;
         let partition = partition.of(&self.topic);
-        let answer = wait(py, core.committed(&partition, timeout.0.limit()), Timeout::NEVER.deadline())?;
-        answer.unwrap_or(Ok(None)).or_raise(py)
+        answer(py, core.committed(&partition, timeout.0.limit()))
     }
 
     /// Return the next offset to poll of a partition; None where it isn't assigned to this consumer.
@@ -246,19 +486,29 @@ impl Consumer {
     /// Commit what is waiting and what is proven processed, leave the group, and end everything that runs.
     ///
     /// Any number of calls from any threads are one; each returns once the consumer is closed. What couldn't be done in
-    /// the time is in `stats().given_up`. A poll in progress ends with `ClosedError`, and an iteration ends.
-    /// Interrupted, closing goes on in the background.
+    /// the time is in `stats().given_up`. A poll in progress ends with `ClosedError`, and an iteration ends. Last it
+    /// calls `on_revoked`, and waits for callbacks of other threads. Interrupted, closing goes on in the background.
     #[pyo3(signature = (timeout=CLOSE), text_signature = "($self, timeout=10.0)")]
-    fn close(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
-        let core = self.core(py)?;
+    fn close(slf: &Bound<'_, Self>, timeout: Seconds) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let core = this.core(py)?;
+        let deadline = timeout.0.deadline();
         // It always has a limit of its own; an interrupt leaves it going on by itself.
         wait(py, core.close(Some(timeout.0.or_for_ever())), Timeout::NEVER.deadline())?;
-        Ok(())
+        loop {
+            match this.turns.next(core, || ()) {
+                Turn::Tell(rebalance, telling) => Self::tell(slf, &rebalance, telling)?,
+                Turn::Wait(told) if !deadline.is_over() => drop(wait(py, told, deadline)?),
+                // Inside of a callback the poll that called it tells the rest.
+                Turn::Free(()) | Turn::Wait(_) | Turn::Inside => return Ok(()),
+            }
+        }
     }
 
     /// Iterate batch by batch, until the consumer is closed. A rebalance is a boundary, and not an error.
     ///
-    /// Asking for the next batch says that the one before is processed.
+    /// Asking for the next batch says that the one before is processed. After `max_poll_interval_ms` without that it
+    /// raises `MaxPollIntervalError` once, and the next step joins anew.
     fn batches(slf: Bound<'_, Self>) -> PyResult<Batches> {
         slf.get().open(slf.py())?;
         Ok(Batches(slf.unbind()))
@@ -266,7 +516,8 @@ impl Consumer {
 
     /// Iterate record by record, until the consumer is closed. A rebalance is a boundary, and not an error.
     ///
-    /// Asking for the next record says that the one before is processed.
+    /// Asking for the next record says that the one before is processed. After `max_poll_interval_ms` without that it
+    /// raises `MaxPollIntervalError` once, and the next step joins anew.
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Records> {
         slf.get().open(slf.py())?;
         Ok(Records(slf.unbind()))
@@ -279,14 +530,25 @@ impl Consumer {
             if this.entered.swap(true, Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::InvalidState, "the consumer is inside of `with` already"));
             }
-            core.begin()
+            // Without a group there is nothing to begin with yet: what to read is assigned inside.
+            if this.group.is_some() { core.begin() } else { Ok(()) }
         })?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception), text_signature = "($self, *exception)")]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py, CLOSE)
+    fn __exit__(slf: &Bound<'_, Self>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        Self::close(slf, CLOSE)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        self.on_assigned.traverse(&visit)?;
+        self.on_revoked.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.on_assigned.clear();
+        self.on_revoked.clear();
     }
 
     fn __repr__(&self) -> String {
@@ -295,36 +557,5 @@ impl Consumer {
             Some(group) => format!("<Consumer of {} in group {group}, {state}>", self.topic.as_str()),
             None => format!("<Consumer of {} without a group, {state}>", self.topic.as_str()),
         }
-    }
-}
-
-/// Goes through a consumer's records, one by one.
-#[pyclass(frozen, module = "cursus_consumer._native")]
-pub(crate) struct Records(Py<Consumer>);
-
-#[pymethods]
-impl Records {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Record>> {
-        Ok(self.0.get().next(py, Core::try_next_record, Core::give_back_record)?.map(Record::from))
-    }
-}
-
-/// Goes through a consumer's records, batch by batch.
-#[pyclass(frozen, module = "cursus_consumer._native")]
-pub(crate) struct Batches(Py<Consumer>);
-
-#[pymethods]
-impl Batches {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        let consumer = self.0.get();
-        Ok(consumer.next(py, Core::try_next_batch, Core::give_back)?.map(|batch| consumer.batch(batch)))
     }
 }

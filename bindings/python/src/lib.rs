@@ -6,10 +6,14 @@
 
 mod arguments;
 mod batch;
+mod callbacks;
 mod consumer;
 mod embedded;
 mod errors;
+mod group;
+mod iteration;
 mod partition;
+mod pending;
 mod record;
 mod runtime;
 mod settings;
@@ -25,13 +29,17 @@ mod _native {
     #[pymodule_export]
     use crate::batch::{Batch, BatchIterator};
     #[pymodule_export]
-    use crate::consumer::{Batches, Consumer, Records};
+    use crate::consumer::Consumer;
     #[pymodule_export]
     use crate::embedded::{EmbeddedCluster, Hold};
     #[pymodule_export]
     use crate::errors::{error_table, raise_error};
     #[pymodule_export]
+    use crate::iteration::{Batches, Records};
+    #[pymodule_export]
     use crate::partition::TopicPartition;
+    #[pymodule_export]
+    use crate::pending::PendingCommit;
     #[pymodule_export]
     use crate::record::Record;
     #[pymodule_export]

@@ -3,17 +3,24 @@
 use std::borrow::Cow;
 
 use cursus_consumer::settings::SETTINGS;
-use cursus_consumer::{Settings, Value};
+use cursus_consumer::{Error, ErrorKind, Settings, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::arguments::type_name;
+use crate::errors::OrRaise;
 use crate::runtime::enter;
 
 pub(crate) fn settings(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
     let mut values = Vec::new();
     for (name, given) in keywords.into_iter().flatten() {
-        values.push((name.extract::<String>()?, value(&given)?));
+        let name = name.extract::<String>()?;
+        if name == "group_id" && given.is_none() {
+            // A variable that wasn't set must not turn a member of a group into a consumer without one.
+            let message = "group_id=None is not accepted: it is text. To read without a group, leave it out";
+            return Err(Error::new(ErrorKind::InvalidSetting, message)).or_raise(py);
+        }
+        values.push((name, value(&given)?));
     }
     enter(py, || Settings::from_values(values))
 }

@@ -77,15 +77,30 @@ fn class(module: &mut String, name: &str, about: &str, rows: &[Statistic]) {
 
 /// The documentation behind an attribute.
 fn docstring(module: &mut String, doc: &str, more: &str) {
-    let text: Vec<&str> = lines(doc).chain((!more.is_empty()).then_some(more)).collect();
-    let one = text.join(" ");
-    if one.len() + "    \"\"\"\"\"\"".len() <= WIDTH {
-        let _ = writeln!(module, "    \"\"\"{one}\"\"\"");
+    let text = lines(doc).collect::<Vec<_>>().join(" ");
+    let one = format!("    \"\"\"{text}{}{more}\"\"\"", if more.is_empty() { "" } else { " " });
+    if one.len() <= WIDTH {
+        let _ = writeln!(module, "{one}");
         return;
     }
-    let _ = writeln!(module, "    \"\"\"{}", text[0]);
-    for line in &text[1..] {
-        let _ = writeln!(module, "    {line}");
+    // The lines of the tables are broken where Rust's end, which isn't where they end here.
+    let mut line = "    \"\"\"".to_owned();
+    let mut begun = false;
+    for word in text.split(' ') {
+        if begun && line.len() + 1 + word.len() > WIDTH {
+            let _ = writeln!(module, "{line}");
+            line = "    ".to_owned();
+            begun = false;
+        }
+        if begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+        begun = true;
+    }
+    let _ = writeln!(module, "{line}");
+    if !more.is_empty() {
+        let _ = writeln!(module, "    {more}");
     }
     module.push_str("    \"\"\"\n");
 }
