@@ -11,7 +11,7 @@ from cursus_consumer._settings import ConsumerSettings
 from cursus_consumer._state import State
 from cursus_consumer._statistics import Statistics
 from cursus_consumer.errors import CursusError
-from cursus_consumer.testing import Group, GroupMember, Request
+from cursus_consumer.testing import Group, Request
 
 __version__: str
 __all__ = [
@@ -529,7 +529,7 @@ class EmbeddedCluster:
         """Cut all connections of one broker, or of all. New ones are accepted."""
 
     def close_streams(self, reason: str) -> None:
-        """End all open streams with a control frame of this reason: `timeout`, `stopped`, `removed`, `error`, …"""
+        """End all open streams with a control frame of this reason: `timeout`, `stopped`, `removed`, `error`, or another."""
 
     def freeze_connections(self, broker: int | None = None) -> None:
         """Silence all connections of one broker, or of all, for ever, without closing them. New ones work."""
@@ -612,7 +612,7 @@ class TransactionalWriter:
 
     # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
     @overload
-    def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
+    def send_offsets(self, metadata: GroupMetadata, offsets: Mapping[TopicPartition | int, int]) -> None:
         """Add a group's offsets to the transaction: for each partition the next one to read.
 
         `metadata` says whose: its `group`, `topic`, `member` and `generation`. Raises `BrokerResponseError` where that
@@ -621,7 +621,7 @@ class TransactionalWriter:
 
     @overload
     def send_offsets(
-        self, metadata: GroupMember, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
+        self, metadata: GroupMetadata, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
     ) -> None: ...
     def commit(self) -> None:
         """Commit the transaction.
@@ -650,12 +650,12 @@ class Transaction:
 
     # A mapping's keys are invariant: what `next_offsets` returns has to fit as well.
     @overload
-    def send_offsets(self, metadata: GroupMember, offsets: Mapping[TopicPartition | int, int]) -> None:
+    def send_offsets(self, metadata: GroupMetadata, offsets: Mapping[TopicPartition | int, int]) -> None:
         """Add a group's offsets: see `TransactionalWriter.send_offsets`."""
 
     @overload
     def send_offsets(
-        self, metadata: GroupMember, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
+        self, metadata: GroupMetadata, offsets: Mapping[TopicPartition, int] | Mapping[int, int]
     ) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...

@@ -31,7 +31,8 @@ class ConsumerSettings(_Needed, total=False):
     auto_offset_reset: Literal["earliest", "latest", "error"]
     """Where to start on a partition for which the group has committed nothing, or whose next record is no longer kept:
     `earliest` is the earliest record kept, `latest` what is written from now on (committed at once, so that nothing
-    written later is missed), and `error` closes the consumer with an error.
+    written later is missed), and `error` closes the consumer with an error (an empty log excepted, where there is
+    nothing to miss).
     `earliest` by default.
     """
     read_isolation: Literal["read_committed", "read_uncommitted"]

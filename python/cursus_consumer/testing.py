@@ -15,7 +15,6 @@ hold any command, freeze connections, swap addresses, and put the brokers' clock
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from cursus_consumer._native import EmbeddedCluster, Hold, Transaction, TransactionalWriter
 from cursus_consumer.errors import CursusError
@@ -24,7 +23,6 @@ __all__ = [
     "EmbeddedCluster",
     "FencedError",
     "Group",
-    "GroupMember",
     "Hold",
     "Request",
     "Transaction",
@@ -34,26 +32,6 @@ __all__ = [
 
 class FencedError(CursusError):
     """Another writer has taken over this one's transactional id: this one is done."""
-
-
-class GroupMember(Protocol):
-    """Whose offsets a transaction commits. Anything with these attributes is one."""
-
-    @property
-    def group(self) -> str:
-        """The group."""
-
-    @property
-    def topic(self) -> str:
-        """The topic that the group reads."""
-
-    @property
-    def member(self) -> str:
-        """The member that the partitions are assigned to."""
-
-    @property
-    def generation(self) -> int:
-        """The group's generation at which they are."""
 
 
 @dataclass(frozen=True)

@@ -316,7 +316,8 @@ settings! {
     mode: String = Kind::Choice(&["polling", "streaming"]), Some("polling");
     /// Where to start on a partition for which the group has committed nothing, or whose next record is no longer kept:
     /// `earliest` is the earliest record kept, `latest` what is written from now on (committed at once, so that nothing
-    /// written later is missed), and `error` closes the consumer with an error.
+    /// written later is missed), and `error` closes the consumer with an error (an empty log excepted, where there is
+    /// nothing to miss).
     auto_offset_reset: String = Kind::Choice(&["earliest", "latest", "error"]), Some("earliest");
     /// What to see: `read_committed` hides open and aborted transactions, `read_uncommitted` shows the raw log.
     read_isolation: String = Kind::Choice(&["read_committed", "read_uncommitted"]), Some("read_committed");

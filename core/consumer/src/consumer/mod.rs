@@ -113,6 +113,8 @@ impl Consumer {
         self.check_topic(partitions.keys())?;
         self.assigned.store(true, Ordering::Relaxed);
         self.begin()?;
+        // What is being read ends here, not when the engine gets to it.
+        self.shared.delivery.end_fences_quietly();
         self.send(Message::Assign(partitions))
     }
 
