@@ -529,7 +529,7 @@ class EmbeddedCluster:
         """Cut all connections of one broker, or of all. New ones are accepted."""
 
     def close_streams(self, reason: str) -> None:
-        """End all open streams with a control frame of this reason: `timeout`, `stopped`, `removed`, `error`, or another."""
+        """End all open streams with a control frame of this reason, as `timeout`, `stopped` or `error`."""
 
     def freeze_connections(self, broker: int | None = None) -> None:
         """Silence all connections of one broker, or of all, for ever, without closing them. New ones work."""

@@ -295,7 +295,7 @@ impl EmbeddedCluster {
         self.control(py, |cluster| cluster.cut_connections(broker.map(|broker| broker.0)))
     }
 
-    /// End all open streams with a control frame of this reason: `timeout`, `stopped`, `removed`, `error`, or another.
+    /// End all open streams with a control frame of this reason, as `timeout`, `stopped` or `error`.
     fn close_streams(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         self.control(py, |cluster| cluster.close_streams(reason))
     }
