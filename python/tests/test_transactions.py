@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 from conftest import MakeConsumer
@@ -13,6 +12,7 @@ from cursus_consumer import (
     BrokerResponseError,
     CommitOutcomeUnknownError,
     CursusError,
+    GroupMetadata,
     InvalidArgumentError,
     InvalidStateError,
     OffsetRegressionError,
@@ -23,16 +23,6 @@ from cursus_consumer.testing import EmbeddedCluster, FencedError, TransactionalW
 from support import PATIENCE, Background, line_of, run_python, start_python, take
 
 
-@dataclass
-class Member:
-    """Whose offsets a transaction commits."""
-
-    group: str
-    topic: str
-    member: str
-    generation: int
-
-
 @pytest.fixture
 def writer(cluster: EmbeddedCluster) -> TransactionalWriter:
     """A writer of the test's cluster."""
@@ -40,17 +30,17 @@ def writer(cluster: EmbeddedCluster) -> TransactionalWriter:
 
 
 @pytest.fixture
-def member(cluster: EmbeddedCluster, make_consumer: MakeConsumer, group: str) -> Member:
+def member(cluster: EmbeddedCluster, make_consumer: MakeConsumer, group: str) -> GroupMetadata:
     """The one member of the test's group."""
     make_consumer(enable_auto_commit=False).start(timeout=PATIENCE)
     known = cluster.group(group)
     assert known is not None
     [name] = known.members
-    return Member(group, "orders", name, known.generation)
+    return GroupMetadata(group, "orders", name, known.generation)
 
 
 def test_what_a_transaction_holds_is_read_after_its_end(
-    cluster: EmbeddedCluster, writer: TransactionalWriter, member: Member, make_consumer: MakeConsumer
+    cluster: EmbeddedCluster, writer: TransactionalWriter, member: GroupMetadata, make_consumer: MakeConsumer
 ) -> None:
     with writer.transaction() as transaction:
         assert transaction.publish("orders", "one", key="k", partition=2) == 2
@@ -103,7 +93,7 @@ def test_a_newer_writer_fences_the_older_one(cluster: EmbeddedCluster, writer: T
 
 
 def test_refusals_carry_what_the_broker_said(
-    cluster: EmbeddedCluster, writer: TransactionalWriter, member: Member
+    cluster: EmbeddedCluster, writer: TransactionalWriter, member: GroupMetadata
 ) -> None:
     with pytest.raises(BrokerResponseError, match="partition_not_found") as caught, writer.transaction() as transaction:
         transaction.publish("orders", "x", partition=9)
@@ -130,7 +120,7 @@ def test_wrong_arguments_are_refused_by_name(cluster: EmbeddedCluster, writer: T
         TransactionalWriter(cluster.brokers, "a b")
     with pytest.raises(TypeError):
         TransactionalWriter(cluster.brokers[0], "x")  # type: ignore[arg-type, unused-ignore]
-    member = Member("g", "orders", "m", 1)
+    member = GroupMetadata("g", "orders", "m", 1)
     writer.begin()
     wrong: list[tuple[type[Exception], str, Callable[[], object]]] = [
         (TypeError, "str or bytes, not int", lambda: writer.publish("orders", 1)),  # type: ignore[arg-type]
