@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WHEEL := $(VENV)/wheel
 GENERATE := cargo run --quiet --locked -p cursus-bindings-common --bin generate
-PYTHON_FILES := python/cursus_consumer python/tests demo bench scripts
+PYTHON_FILES := python/cursus_consumer python/tests examples demo bench scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench generate python
@@ -26,7 +26,7 @@ lint: python ## Check formatting, lints, types, and that what is generated is cu
 	$(GENERATE) -- --check
 	$(BIN)/ruff check $(PYTHON_FILES)
 	$(BIN)/ruff format --check $(PYTHON_FILES)
-	$(BIN)/mypy --config-file python/pyproject.toml python/cursus_consumer python/tests demo bench scripts
+	$(BIN)/mypy --config-file python/pyproject.toml python/cursus_consumer python/tests examples demo bench scripts
 	$(BIN)/python -m mypy.stubtest cursus_consumer._native
 	$(BIN)/python scripts/check_version.py
 
