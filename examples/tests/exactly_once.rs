@@ -253,7 +253,6 @@ async fn kill_in(cluster: &Cluster, command: &str, fate: Fate) {
 async fn killed_while_a_command_is_on_its_way_it_writes_each_result_once() {
     for command in COMMANDS {
         for fate in [Fate::DoneUnheard, Fate::Late] {
-            println!("{command} {fate:?}");
             let cluster = cluster(3, 200).await;
             kill_in(&cluster, command, fate).await;
             assert_exactly_once(&cluster).await;
