@@ -97,7 +97,8 @@ fn commands(cluster: &Cluster) -> usize {
 /// Who died has a session that ends at some time: now.
 fn expire_all(cluster: &Cluster) {
     for member in members(cluster) {
-        cluster.expire_member("g", &member).unwrap();
+        // One that ended by itself may be leaving just now.
+        let _ = cluster.expire_member("g", &member);
     }
 }
 
@@ -387,7 +388,8 @@ async fn who_starts_with_the_same_id_ends_the_one_before() {
         }
     })
     .await;
-    cluster.expire_member("g", &name).unwrap();
+    // Unless it has left.
+    let _ = cluster.expire_member("g", &name);
     wait_for(&cluster, "everything to be processed", all_is_processed).await;
     second.kill();
     assert_exactly_once(&cluster).await;
