@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from conftest import MakeConsumer
@@ -104,9 +105,9 @@ def test_refusals_carry_what_the_broker_said(
     with pytest.raises(OffsetRegressionError), writer.transaction() as transaction:
         transaction.send_offsets(member, {0: 4})
 
-    member.generation += 1
+    later = replace(member, generation=member.generation + 1)
     with pytest.raises(BrokerResponseError) as caught, writer.transaction() as transaction:
-        transaction.send_offsets(member, {0: 6})
+        transaction.send_offsets(later, {0: 6})
     assert caught.value.broker is not None and caught.value.broker.code == "GEN_MISMATCH"
     assert cluster.committed(member.group, "orders") == {0: 5}
 
