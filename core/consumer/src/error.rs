@@ -3,12 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cursus_wire::BrokerError;
+use cursus_wire::{BrokerError, InvalidName};
 
 use crate::types::TopicPartition;
 
 /// A result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<InvalidName> for Error {
+    fn from(problem: InvalidName) -> Self {
+        Self::new(ErrorKind::InvalidArgument, problem.to_string())
+    }
+}
 
 /// A row of the table of errors.
 #[derive(Debug, Clone, Copy)]

@@ -59,4 +59,4 @@ pub use types::{
     GroupDescription, GroupMember, GroupMetadata, LogBounds, PartitionDescription, Rebalance, State, TopicPartition,
 };
 
-pub use cursus_wire::{BrokerError, ErrorClass, Topic};
+pub use cursus_wire::{BrokerError, ErrorClass, InvalidName, Topic};

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::*;
@@ -211,4 +212,32 @@ async fn a_consumer_that_nobody_holds_any_more_leaves_its_group_without_being_wa
     assert_eq!(received(&cluster, "LEAVE_GROUP"), 1);
     // One that never started had nothing to end.
     drop(Consumer::new(settings(&cluster, &[]), Environment::current()));
+}
+
+#[tokio::test]
+async fn members_that_close_one_after_another_commit_what_each_has_processed() {
+    let cluster = cluster_with(1, 3, 300).await;
+    let auto = [("enable_auto_commit", true.into()), ("auto_commit_interval_ms", 3_600_000u64.into())];
+    let consumers = [(); 3].map(|()| consumer_with(&cluster, &auto));
+    for consumer in &consumers {
+        started(consumer).await;
+    }
+    for consumer in &consumers {
+        until("a partition each", consumer, |c| c.state() == State::Running && c.assignment().len() == 1).await;
+        let mut seen = Seen::default();
+        read(consumer, &mut seen, 100).await;
+        // The next poll says that they are processed.
+        assert!(consumer.poll(Some(Duration::ZERO)).await.unwrap().is_empty());
+    }
+    // Members close quicker than heartbeats tell the others of it.
+    let holds = [(); 3].map(|()| cluster.hold("HEARTBEAT"));
+    for hold in &holds {
+        soon("a heartbeat that isn't answered", hold.reached()).await;
+    }
+    for consumer in &consumers {
+        closed(consumer).await;
+        assert_eq!(consumer.statistics().given_up, Vec::<String>::new());
+    }
+    assert_eq!(cluster.committed("g", "t"), BTreeMap::from([(0, 100), (1, 100), (2, 100)]));
+    drop(holds);
 }

@@ -448,3 +448,49 @@ async fn a_group_hands_partitions_out_itself() {
     assert_eq!(error.kind(), ErrorKind::InvalidState);
     assert!(error.to_string().contains("group_id"), "{error}");
 }
+
+// ---- From outside ----------------------------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn asking_about_a_group_does_not_join_it() {
+    let cluster = cluster_with(3, 2, 20).await;
+    let member = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&member, &mut seen, 20).await;
+    member.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    let outside = consumer(&cluster);
+    let group = outside.describe_group(Some(PATIENCE)).await.unwrap();
+    assert_eq!((group.members.len(), group.partitions[&tp(0)].lag), (1, Some(0)));
+    assert_eq!(outside.committed(&tp(1), Some(PATIENCE)).await.unwrap(), Some(10));
+    assert_eq!(outside.log_bounds(&[tp(0)], Some(PATIENCE)).await.unwrap()[&tp(0)].end, 10);
+    assert_eq!(outside.state(), State::New);
+    closed(&outside).await;
+    assert_eq!((member.statistics().rebalances, received(&cluster, "JOIN_GROUP")), (0, 1));
+    closed(&member).await;
+}
+
+#[tokio::test]
+async fn a_group_that_nobody_has_joined_is_described_as_one_without_members() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let outside = consumer(&cluster);
+    let group = outside.describe_group(Some(PATIENCE)).await.unwrap();
+    assert_eq!((group.state.as_str(), group.members.len(), group.generation), ("Dead", 0, 0));
+    assert_eq!((group.partitions[&tp(0)].committed, group.partitions[&tp(0)].lag), (None, Some(20)));
+    assert!(cluster.group("g").is_none(), "it was not made by asking");
+    closed(&outside).await;
+}
+
+#[tokio::test]
+async fn a_commit_of_all_takes_only_what_is_acknowledged_where_records_are() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer_with(&cluster, &[("auto_commit_interval_ms", 3_600_000u64.into())]);
+    let mut records = Vec::new();
+    while records.len() < 5 {
+        records.push(soon("a record", consumer.next_record()).await.unwrap().unwrap());
+    }
+    consumer.ack(&records[0]).unwrap();
+    consumer.ack(&records[3]).unwrap();
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.committed("g", "t")[&0], 1);
+    closed(&consumer).await;
+}

@@ -268,6 +268,7 @@ impl BrokerError {
                 Meaning::Unauthorized
             }
             "UNSUPPORTED_FEATURE" | "UNSUPPORTED_PROTOCOL_VERSION" => Meaning::Unsupported,
+            "group_status_failed" if reason.ends_with("not found") => Meaning::GroupNotFound,
             "command_failed" if reason.contains("exceeds maximum") => Meaning::ReplyTooLarge,
             "command_failed" if reason.ends_with("does not exist") && reason.starts_with("topic '") => {
                 Meaning::TopicNotFound

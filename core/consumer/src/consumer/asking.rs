@@ -110,7 +110,10 @@ impl Consumer {
         timeout: Option<Duration>,
         late: &str,
     ) -> Result<T> {
-        self.begin()?;
+        if matches!(self.state(), State::Closing | State::Closed) {
+            return Err(self.ended());
+        }
+        self.wake();
         let (answer, answered) = oneshot::channel();
         self.send(Message::Ask(ask(answer)))?;
         let answer = match deadline(timeout) {

@@ -14,7 +14,7 @@ use crate::types::{State, TopicPartition};
 /// What to commit.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Commit<'a> {
-    /// All that poll has returned.
+    /// All that poll has returned; once records are acknowledged one by one, what is acknowledged without a gap.
     #[default]
     All,
     /// A batch, whole.

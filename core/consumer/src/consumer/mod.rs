@@ -80,6 +80,16 @@ impl Consumer {
             let message = "there is nothing to read: without a group_id, assign partitions first";
             return Err(Error::new(ErrorKind::InvalidState, message));
         }
+        self.wake();
+        match self.state() {
+            State::New => self.send(Message::Start),
+            State::Closing | State::Closed => Err(self.ended()),
+            State::Running | State::Rebalancing => Ok(()),
+        }
+    }
+
+    /// Lets the engine run, so that it can be asked. It doesn't join by that.
+    fn wake(&self) {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(messages) = idle {
             let engine = Engine::new(Arc::clone(&self.shared), messages);
@@ -88,11 +98,6 @@ impl Consumer {
                 let _end = end;
                 engine.run().await;
             });
-        }
-        match self.state() {
-            State::New => self.send(Message::Start),
-            State::Closing | State::Closed => Err(self.ended()),
-            State::Running | State::Rebalancing => Ok(()),
         }
     }
 

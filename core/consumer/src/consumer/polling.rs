@@ -80,7 +80,8 @@ impl Consumer {
     }
 
     /// The next change of the assignment since [`listen`](Self::listen), in order. What was revoked can't be committed any
-    /// more, and a new assignment may be in place already.
+    /// more, and a new assignment may be in place already; it is told once a poll has raised that the one before has ended, or
+    /// an iteration has stepped over it.
     pub fn next_rebalance(&self) -> Option<Rebalance> {
         self.shared.delivery.next_rebalance()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Delivery, Inner, Proof};
+use super::{Delivery, Inner, Owned, Proof};
 use crate::batch::{Fence, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{State, TopicPartition, listed};
@@ -45,7 +45,7 @@ impl Delivery {
         Ok(claims)
     }
 
-    /// All that poll has returned, as claims. An error where some of it was revoked and no poll has told yet.
+    /// All that poll has returned, or where records are acknowledged, all that is acknowledged without a gap, as claims. An error where some of it was revoked and no poll has told yet.
     pub(crate) fn claim_all(&self) -> Result<Claims> {
         let inner = self.lock();
         inner.usable()?;
@@ -61,12 +61,11 @@ impl Delivery {
             let message = format!("nothing was committed: {what}. Poll to go on");
             return Err(Error::rebalancing(message, stale, Vec::new()));
         }
-        Ok(inner
-            .partitions
-            .iter()
-            .filter(|(_, owned)| owned.committed.unwrap_or(0) < owned.position)
-            .map(|(partition, owned)| (partition.clone(), (owned.fence, owned.position)))
-            .collect())
+        let claim = |(partition, owned): (&TopicPartition, &Owned)| {
+            let done = if inner.acking { owned.processed? } else { owned.position };
+            (owned.committed.unwrap_or(0) < done).then(|| (partition.clone(), (owned.fence, done)))
+        };
+        Ok(inner.partitions.iter().filter_map(claim).collect())
     }
 
     /// A record is processed. What is acknowledged without a gap counts as proven, and is committed as such.
@@ -80,6 +79,7 @@ impl Delivery {
         }
         let partition = record.partition();
         inner.check_claims(&Claims::from([(partition.clone(), (record.slice.fence, record.offset() + 1))]))?;
+        inner.acking = true;
         if let Some(owned) = inner.partitions.get_mut(partition)
             && let Some(done) = owned.acks.acknowledge(record.offset())
         {

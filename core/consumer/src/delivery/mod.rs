@@ -61,6 +61,8 @@ struct Inner {
     local_generation: u64,
     /// Who this is in its group, under the assignment that is installed.
     member: Option<Arc<GroupMetadata>>,
+    /// Whether it was a group that assigned them, which takes them away again by itself.
+    grouped: bool,
     partitions: BTreeMap<TopicPartition, Owned>,
     queue: VecDeque<Slice>,
     /// Partitions whose fence ended and of which no poll has told yet.
@@ -69,6 +71,8 @@ struct Inner {
     raised: Option<Error>,
     fatal: Option<Error>,
     proof: Proof,
+    /// Whether records are acknowledged one by one: then only that says what is processed.
+    acking: bool,
     polling: bool,
     activity: Activity,
     /// What happened to the assignment, for those who listen; nothing is delivered before they have heard.
@@ -139,12 +143,14 @@ impl Delivery {
                 last_fence: 0,
                 local_generation: 0,
                 member: None,
+                grouped: false,
                 partitions: BTreeMap::new(),
                 queue: VecDeque::new(),
                 revoked: BTreeSet::new(),
                 raised: None,
                 fatal: None,
                 proof: if auto_commit { Proof::Polls } else { Proof::Words },
+                acking: false,
                 polling: false,
                 activity: Activity { last: Instant::now(), waiting: 0, handling: 0 },
                 rebalances: VecDeque::new(),
@@ -289,6 +295,7 @@ impl Delivery {
             return;
         }
         inner.local_generation += 1;
+        inner.grouped = member.is_some();
         inner.member = member.map(Arc::new);
         inner.partitions.clear();
         if inner.local_generation == 1 {

@@ -11,7 +11,7 @@ impl Delivery {
     /// Moves a partition to an offset. What was fetched of it is void, and so is what was proven processed beyond there.
     pub(crate) fn seek(&self, partition: &TopicPartition, offset: u64) -> Result<Fence> {
         let mut inner = self.lock();
-        inner.owned_or_refuse([partition], "sought")?;
+        inner.owned_or_refuse([partition], "moved")?;
         let fence = inner.partitions[partition].fence;
         inner.place(partition, offset);
         inner.outstanding.remove(partition);
@@ -80,14 +80,14 @@ impl Inner {
             return Ok(());
         }
         // Who asks in the moment of a rebalance has done nothing wrong: its next poll tells what happened.
-        let under_way = self.local_generation > 0 && self.state == State::Rebalancing;
+        let under_way = self.grouped && self.state == State::Rebalancing;
         if under_way || missing.iter().any(|partition| self.revoked.contains(partition)) {
             let message =
                 format!("{} can't be {what}: a rebalance ended their assignment. Poll to go on", listed(&missing));
             return Err(Error::rebalancing(message, missing, owned));
         }
         let message = format!(
-            "{} can't be {what}: not assigned to this consumer now. It owns {}",
+            "{} can't be {what}: not assigned to this consumer now. It owns {}; start() waits for what is on its way",
             listed(&missing),
             listed(self.partitions.keys())
         );

@@ -68,9 +68,14 @@ impl Delivery {
         self.lock().listening = true;
     }
 
-    /// The next rebalance that nobody has heard of yet.
+    /// The next rebalance that nobody has heard of yet. An assignment is kept until a poll has raised what ended the one
+    /// before: what is cleaned up for that error must not be what was just set up.
     pub(crate) fn next_rebalance(&self) -> Option<Rebalance> {
         let mut inner = self.lock();
+        let begins = matches!(inner.rebalances.front(), Some(Rebalance::Assigned(_)));
+        if begins && inner.has_to_raise() && inner.usable().is_ok() {
+            return None;
+        }
         let next = inner.rebalances.pop_front();
         if next.is_some() && inner.rebalances.is_empty() {
             // What was kept back until now can be taken.
@@ -87,7 +92,7 @@ impl Delivery {
 
     fn take_under(&self, mut inner: MutexGuard<'_, Inner>, max: usize) -> Result<Option<Batch>> {
         inner.usable()?;
-        if !inner.rebalances.is_empty() {
+        if inner.is_telling() {
             return Ok(None);
         }
         if let Some(error) = inner.raised.take() {
@@ -95,6 +100,9 @@ impl Delivery {
         }
         if !inner.revoked.is_empty() {
             return Err(inner.tell_revoked());
+        }
+        if !inner.rebalances.is_empty() {
+            return Ok(None);
         }
         let mut slices = Vec::new();
         let mut left = max;
@@ -134,7 +142,7 @@ impl Delivery {
     /// The next batch for an iterator over batches: a rebalance is a boundary, not an error.
     pub(crate) fn next_batch(&self, max: usize) -> Result<Step<Batch>> {
         let mut inner = self.lock();
-        inner.revoked.clear();
+        inner.pass_boundary();
         match self.take_under(inner, max) {
             Ok(Some(batch)) => Ok(Step::Item(batch)),
             Ok(None) => Ok(Step::Wait),
@@ -157,13 +165,16 @@ impl Delivery {
         inner.prove(handed);
         let outstanding = std::mem::take(&mut inner.outstanding);
         inner.prove(outstanding);
-        if !inner.rebalances.is_empty() {
+        inner.pass_boundary();
+        if inner.is_telling() {
             return Ok(Step::Wait);
         }
         if let Some(error) = inner.raised.take() {
             return Err(error);
         }
-        inner.revoked.clear();
+        if !inner.rebalances.is_empty() {
+            return Ok(Step::Wait);
+        }
         let Some(slice) = inner.take_slice(1) else { return Ok(Step::Wait) };
         if inner.proof == Proof::Polls {
             inner.handed = Some((slice.partition.clone(), (slice.fence, slice.next_offset())));
@@ -174,6 +185,22 @@ impl Delivery {
 }
 
 impl Inner {
+    /// Whether a poll has something to raise.
+    fn has_to_raise(&self) -> bool {
+        self.raised.is_some() || !self.revoked.is_empty()
+    }
+
+    /// Whether somebody has to hear first of what was revoked.
+    fn is_telling(&self) -> bool {
+        let front = self.rebalances.front();
+        front.is_some_and(|front| matches!(front, Rebalance::Revoked(_)) || !self.has_to_raise())
+    }
+
+    /// For an iteration a rebalance is a boundary, and nothing that is raised.
+    fn pass_boundary(&mut self) {
+        self.revoked.clear();
+    }
+
     fn prove(&mut self, claims: impl IntoIterator<Item = (TopicPartition, (Fence, u64))>) {
         for (partition, (fence, next)) in claims {
             if let Some(owned) = self.partitions.get_mut(&partition).filter(|owned| owned.fence == fence) {

@@ -56,7 +56,7 @@ impl Engine {
             return;
         }
         // A membership that never got anywhere has nothing to flush with.
-        let flushed = self.sessions.iter().all(|session| session.commits.is_empty());
+        let flushed = self.sessions.iter().all(Session::is_flushed);
         if flushed || Instant::now() >= closing.flush_until {
             closing.leaving = true;
             for session in &mut self.sessions {
@@ -117,6 +117,12 @@ impl Engine {
 }
 
 impl Session {
+    /// Whether nothing is left to commit. What was proven before a rebalance that came in between is committed under the
+    /// next generation, once that is synchronised.
+    fn is_flushed(&self) -> bool {
+        self.commits.is_empty() && !(self.carries() && self.machine.is_settling())
+    }
+
     /// Nothing more is flushed: whoever waits is told, and so are the statistics.
     fn give_up_commits(&mut self, health: &crate::health::Health) {
         for pending in self.commits.take_all() {

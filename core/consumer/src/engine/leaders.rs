@@ -43,6 +43,11 @@ impl Leaders {
         self.by_partition.get(partition as usize)?.address.as_ref()
     }
 
+    /// How many partitions the topic has, as far as is known.
+    pub(super) fn count(&self) -> usize {
+        self.by_partition.len()
+    }
+
     pub(super) fn set(&mut self, partition: u32, address: Address) {
         if let Some(leader) = self.by_partition.get_mut(partition as usize) {
             leader.address = Some(address);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cursus_wire::command::GroupStatus;
-use cursus_wire::{Group, Meaning, Topic};
+use cursus_wire::{Group, Meaning, Topic, reply as wire};
 use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -206,7 +206,13 @@ impl Asked {
     }
 
     async fn describe(&self) -> Result<GroupDescription, CallError> {
-        let status = self.coordinator.call(&GroupStatus { group: self.group.clone() }).await?;
+        let status = match self.coordinator.call(&GroupStatus { group: self.group.clone() }).await {
+            // A group that nobody has joined yet is one without members and offsets.
+            Err(CallError::Refused(error)) if self.may_be_missing && error.meaning() == Meaning::GroupNotFound => {
+                wire::GroupStatus::new(&self.group, &self.topic, "Dead", 0, 0, Vec::new())
+            }
+            answer => answer?,
+        };
         let leadership = self.logs.leadership().await?;
         let numbers: BTreeSet<u32> = (0..leadership.leaders.len() as u32).collect();
         let committed = try_join_all(numbers.iter().map(|partition| self.committed(*partition))).await?;

@@ -137,7 +137,11 @@ impl Session {
             return;
         }
         let Some(leader) = self.leaders.of(partition.partition).cloned() else {
-            shared.health.trouble(Part::Partition(partition.clone()), &format!("no broker leads {partition}"));
+            let why = match self.leaders.count() {
+                count if (partition.partition as usize) < count => format!("no broker leads {partition}"),
+                count => format!("there is no {partition} yet: topic {} has {count} partitions", partition.topic),
+            };
+            shared.health.trouble(Part::Partition(partition.clone()), &why);
             return self.read_after_metadata(partition.clone());
         };
         let links = Arc::clone(&self.common.links);

@@ -126,6 +126,11 @@ impl Session {
         self.operations.push(Box::pin(operation));
     }
 
+    /// Whether something waits to be committed under the next generation.
+    pub(super) fn carries(&self) -> bool {
+        !self.carried.is_empty()
+    }
+
     /// The error that this session can't go on with.
     pub(crate) fn failed(&self) -> Option<Error> {
         self.failed.clone()
@@ -360,6 +365,9 @@ impl Session {
             Error::overdue(message, stale)
         });
         self.common.shared.health.facts().rebalances += 1;
+        // It stays in the statistics until somebody polls.
+        let why = format!("nobody polled for more than max_poll_interval_ms={limit}, so this member left its group");
+        self.common.shared.health.trouble(Part::Membership, &why);
         self.fences_ended();
     }
 

@@ -192,6 +192,11 @@ impl Membership {
         self.alone
     }
 
+    /// Whether another assignment, for the same member, is on its way.
+    pub(crate) fn is_settling(&self) -> bool {
+        matches!(self.phase, Phase::Resuming | Phase::Syncing | Phase::Stopping | Phase::Preparing)
+    }
+
     /// Whether an assignment is being read.
     pub(crate) fn is_reading(&self) -> bool {
         self.fences
