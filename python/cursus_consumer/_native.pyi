@@ -465,6 +465,24 @@ class EmbeddedCluster:
         Record i (from 0) has the key `i` and a value that begins with i in 20 digits.
         """
 
+    def append_marker(self, topic: str, partition: int) -> int:
+        """Write the control record of a transaction without records, and give the offset behind it.
+
+        Committed readers don't see it: their offsets have a gap there.
+        """
+
+    def append_aborted(
+        self,
+        topic: str,
+        records: Iterable[bytes | bytearray | str | tuple[bytes | bytearray | str | None, bytes | bytearray | str]],
+        partition: int,
+    ) -> int:
+        """Write records of an aborted transaction and its control record, and give the offset behind that.
+
+        Records are as for `produce`. Committed readers see none of it. Today's brokers write nothing when a transaction
+        is aborted; their format allows it.
+        """
+
     def delete_records(self, topic: str, partition: int, earliest: int) -> None:
         """Forget the records of a partition below `earliest`, as retention does."""
 

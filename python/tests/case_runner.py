@@ -1,9 +1,11 @@
 """Runs the cases of tests/cases, which every language's runner runs alike. Its README says what they are made of."""
 
 import json
+import socket
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ from cursus_consumer import (
     Batch,
     Consumer,
     CursusError,
+    GroupDescription,
+    PendingCommit,
     RebalancingError,
     Record,
     State,
     TopicPartition,
 )
-from cursus_consumer.testing import EmbeddedCluster, Hold
+from cursus_consumer.testing import EmbeddedCluster, Hold, TransactionalWriter
 from support import Background
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "cases"
@@ -84,6 +88,17 @@ class Reader:
         self.topic: str = settings["topic"]
         self.group: str = settings.get("group_id", "")
         self.last: Batch | None = None
+        self.read: list[Batch] = []
+        """What the last step `read` has read."""
+        self.told: list[tuple[str, list[int]]] = []
+        """The changes of the assignment that callbacks were called for."""
+
+    def listen(self) -> None:
+        def telling(change: str) -> Callable[[Consumer, list[TopicPartition]], None]:
+            return lambda _, partitions: self.told.append((change, numbers(partitions)))
+
+        self.consumer.on_assigned(telling("assigned"))
+        self.consumer.on_revoked(telling("revoked"))
 
     def check_intact(self, record: Record) -> None:
         """A record's key and value tell where it was written."""
@@ -112,8 +127,41 @@ def place(record: Record) -> str:
     return f"{record.topic}-{record.partition}@{record.offset}"
 
 
-def ranges(records: dict[str, list[int]]) -> dict[int, tuple[int, int]]:
-    return {int(partition): (first, end) for partition, (first, end) in records.items()}
+def numbers(partitions: Iterable[TopicPartition]) -> list[int]:
+    """Give the numbers of partitions, in order."""
+    return sorted(partition.partition for partition in partitions)
+
+
+def by_partition(given: dict[str, Any]) -> dict[int, Any]:
+    return {int(partition): what for partition, what in given.items()}
+
+
+def by_number(found: Mapping[TopicPartition, int]) -> dict[int, int]:
+    return {partition.partition: what for partition, what in found.items()}
+
+
+def ranges(records: dict[str, list[int]]) -> dict[int, list[int]]:
+    """Give the offsets that are meant, by partition: each pair is the first and the one behind the last."""
+    return {
+        int(partition): [at for first, end in zip(ends[::2], ends[1::2], strict=True) for at in range(first, end)]
+        for partition, ends in records.items()
+    }
+
+
+def is_change(told: tuple[str, list[int]], expected: Arguments) -> bool:
+    ((change, what),) = expected.items()
+    return told[0] == change and what.items() <= {"partitions": told[1], "count": len(told[1])}.items()
+
+
+def exchange(address: str, text: str) -> str:
+    """Send one command over a connection of its own, and give the reply."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=within({})) as connection:
+        # The length of the body, and in it that of a topic, which commands don't have.
+        connection.sendall(struct.pack(">IH", len(text) + 2, 0) + text.encode())
+        replies = connection.makefile("rb")
+        (length,) = struct.unpack(">I", replies.read(4))
+        return replies.read(length).decode("utf-8", "replace")
 
 
 def within(arguments: Arguments, key: str = "within_ms") -> float:
@@ -150,6 +198,8 @@ class World:
         self.remembered: Arguments = {}
         self.seen: set[tuple[str, int, int]] = set()
         self.begun: dict[str, Background] = {}
+        self.commits: dict[str, PendingCommit] = {}
+        self.writers: dict[str, TransactionalWriter] = {}
 
     def run(self, step: Arguments) -> None:
         """Carry out a step, whose one key is its name."""
@@ -219,7 +269,7 @@ class World:
         if error.code != expected["code"]:
             raise Mistake(f"{expected['code']} was to come, and it was {shown}")
         for what in ("stale", "owned"):
-            found = sorted(partition.partition for partition in getattr(error, what, []))
+            found = numbers(getattr(error, what, []))
             if found != expected.get(what, found):
                 raise Mistake(f"the {what} partitions are {found}: {shown}")
         for word in map(self.filled_in, expected.get("says", [])):
@@ -271,6 +321,74 @@ class World:
 
     def do_restart_broker(self, step: Arguments) -> None:
         self.cluster.restart_broker(step["broker"])
+
+    def do_pause_broker(self, step: Arguments) -> None:
+        self.cluster.pause_broker(step["broker"])
+
+    def do_resume_broker(self, step: Arguments) -> None:
+        self.cluster.resume_broker(step["broker"])
+
+    def do_advance(self, step: Arguments) -> None:
+        self.cluster.advance(step["by_ms"])
+
+    def do_swap_addresses(self, step: Arguments) -> None:
+        self.cluster.swap_addresses(step["a"], step["b"])
+
+    def do_freeze_connections(self, step: Arguments) -> None:
+        self.cluster.freeze_connections(step.get("broker"))
+
+    def do_close_streams(self, step: Arguments) -> None:
+        self.cluster.close_streams(step["reason"])
+
+    def do_append_marker(self, step: Arguments) -> None:
+        self.cluster.append_marker(step.get("topic", "t"), step["partition"])
+
+    def do_append_aborted(self, step: Arguments) -> None:
+        topic, partition = step.get("topic", "t"), step["partition"]
+        first = self.cluster.end_offsets(topic).get(partition, 0)
+        offsets = range(first, first + step["count"])
+        self.cluster.append_aborted(topic, [(str(at), value(topic, partition, at, 0)) for at in offsets], partition)
+
+    def do_transact(self, step: Arguments) -> None:
+        name, topic = step.get("id", "writer"), step.get("topic", "t")
+        if name not in self.writers:
+            self.writers[name] = TransactionalWriter(self.cluster.brokers, name, timeout=within({}))
+        writer, ends = self.writers[name], self.cluster.end_offsets(topic)
+        writer.begin()
+        for partition, count in by_partition(step["records"]).items():
+            first = ends.get(partition, 0)
+            for at in range(first, first + count):
+                writer.publish(topic, value(topic, partition, at, 0), key=str(at), partition=partition)
+        if step.get("abort", False):
+            writer.abort()
+            return
+        try:
+            if "offsets_of" in step:
+                batch = self.batches[step["offsets_of"]]
+                metadata = batch.group_metadata()
+                if metadata is None:
+                    raise Mistake("the batch is of no member")
+                writer.send_offsets(metadata, batch.next_offsets())
+            writer.commit()
+        except CursusError as refusal:
+            if "refused" not in step:
+                raise
+            for word in step["refused"]:
+                if word not in str(refusal):
+                    raise Mistake(f"the refusal doesn't say {word!r}: {refusal}") from refusal
+            writer.abort()
+        else:
+            if "refused" in step:
+                raise Mistake("it was committed, and should have been refused")
+
+    def do_send(self, step: Arguments) -> None:
+        text = self.filled_in(step["text"])
+        # From the last one: `$a` is also how `$ab` begins.
+        for name, found in sorted(self.remembered.items(), reverse=True):
+            text = text.replace(f"${name}", str(found))
+        reply = exchange(self.cluster.brokers[step.get("broker", 0)], text)
+        if step["says"] not in reply:
+            raise Mistake(f"the reply to {text!r} is {reply!r}")
 
     def do_move_coordinator(self, step: Arguments) -> None:
         self.cluster.move_coordinator(step.get("group", "g"), step["broker"])
@@ -357,30 +475,36 @@ class World:
 
     def do_read(self, step: Arguments) -> None:
         """Poll until exactly the ranges have come, in order, and nothing else."""
-        reader, expected = self.reader(step["consumer"]), ranges(step["records"])
-        deadline = time.monotonic() + within(step)
-        following = {partition: first for partition, (first, _) in expected.items()}
-        while any(following[partition] < end for partition, (_, end) in expected.items()):
+        reader, missing = self.reader(step["consumer"]), ranges(step["records"])
+        control, deadline = by_partition(step.get("control", {})), time.monotonic() + within(step)
+        reader.read = []
+        while any(missing.values()):
+            following = {partition: offsets[0] for partition, offsets in missing.items() if offsets}
             try:
                 batch = reader.consumer.poll(timeout=max(0.0, deadline - time.monotonic()))
             except CursusError as error:
-                raise Mistake(f"poll failed after {following}: {error.code}: {error}") from error
+                raise Mistake(f"poll failed before {following}: {error.code}: {error}") from error
             if not batch:
-                raise Mistake(f"only {following} of {expected} has come")
+                raise Mistake(f"what hasn't come begins with {following}")
             for record in batch:
-                reader.check_intact(record)
-                if following.get(record.partition, 0) >= expected.get(record.partition, (0, 0))[1]:
+                is_control = record.offset in control.get(record.partition, [])
+                if record.is_control != is_control:
+                    raise Mistake(f"{place(record)} is {'a' if record.is_control else 'no'} control record")
+                if not is_control:
+                    reader.check_intact(record)
+                if not missing.get(record.partition):
                     raise Mistake(f"{place(record)} has come as well")
-                if record.offset != following[record.partition]:
-                    raise Mistake(f"{place(record)} has come instead of {following[record.partition]}")
-                following[record.partition] += 1
+                expected = missing[record.partition].pop(0)
+                if record.offset != expected:
+                    raise Mistake(f"{place(record)} has come instead of {expected}")
+            reader.read.append(batch)
             reader.last = batch
 
     def do_read_together(self, step: Arguments) -> None:
         """Poll in turn, through any rebalance, until each record has come, in this step or one like it before."""
         readers = [self.reader(name) for name in step["consumers"]]
         group, deadline = readers[0].group, time.monotonic() + within(step)
-        wanted = {(group, key, at) for key, (first, end) in ranges(step["records"]).items() for at in range(first, end)}
+        wanted = {(group, partition, at) for partition, offsets in ranges(step["records"]).items() for at in offsets}
         following: list[dict[int, int]] = [{} for _ in readers]
         while missing := wanted - self.seen:
             if time.monotonic() >= deadline:
@@ -434,20 +558,88 @@ class World:
                 reader.last = batch
         raise Mistake(f"{step['error']['code']} hasn't come")
 
-    def do_commit(self, step: Arguments) -> None:
-        reader, what, timeout = self.reader(step["consumer"]), step["what"], within(step, "timeout_ms")
-        commit = reader.consumer.commit
+    def claim(self, step: Arguments) -> tuple[Any, ...]:
+        """Give what a commit is called with."""
+        what = step["what"]
         if what == "all":
-            return self.outcome(step.get("error"), lambda: commit(timeout=timeout))
+            return ()
         if what != "last" and "offsets" in what:
-            offsets: dict[TopicPartition | int, int] = {
-                int(partition): offset for partition, offset in what["offsets"].items()
-            }
-            return self.outcome(step.get("error"), lambda: commit(offsets, timeout=timeout))
-        batch = reader.last if what == "last" else self.batches[what["saved"]]
+            return (by_partition(what["offsets"]),)
+        batch = self.reader(step["consumer"]).last if what == "last" else self.batches[what["saved"]]
         if batch is None:
             raise Mistake(f"{step['consumer']!r} has read nothing yet")
-        return self.outcome(step.get("error"), lambda: commit(batch, timeout=timeout))
+        return (batch,)
+
+    def do_commit(self, step: Arguments) -> None:
+        commit: Any = self.reader(step["consumer"]).consumer.commit
+        claim, timeout = self.claim(step), within(step, "timeout_ms")
+        self.outcome(step.get("error"), lambda: commit(*claim, timeout=timeout))
+
+    def do_commit_async(self, step: Arguments) -> None:
+        commit: Any = self.reader(step["consumer"]).consumer.commit_async
+        claim = self.claim(step)
+        timeout = within(step, "timeout_ms") if "timeout_ms" in step else None
+        if step["as"] in self.commits:
+            raise Mistake(f"there is a commit {step['as']!r} already")
+
+        def call() -> None:
+            self.commits[step["as"]] = commit(*claim, timeout=timeout)
+
+        self.outcome(step.get("error"), call)
+
+    def do_commit_outcome(self, step: Arguments) -> None:
+        pending = self.commits.pop(step["commit"])
+        becomes(lambda: None if pending.done() else "its outcome isn't known in time", within(step))
+        self.outcome(step.get("error"), lambda: pending.result(timeout=0))
+
+    def do_ack(self, step: Arguments) -> None:
+        consumer, of = self.reader(step["consumer"]).consumer, self.reader(str(step.get("of", step["consumer"])))
+        records = {(record.partition, record.offset): record for batch in of.read for record in batch}
+        for partition, offsets in by_partition(step["records"]).items():
+            for offset in offsets:
+                if (partition, offset) not in records:
+                    raise Mistake(f"{partition}@{offset} wasn't read by the step before")
+                record = records[partition, offset]
+                self.outcome(step.get("error"), lambda record=record: consumer.ack(record))  # type: ignore[misc]
+
+    def do_assign(self, step: Arguments) -> None:
+        consumer, given = self.reader(step["consumer"]).consumer, step["partitions"]
+        partitions = by_partition(given) if isinstance(given, dict) else given
+        self.outcome(step.get("error"), lambda: consumer.assign(partitions))
+
+    def do_seek(self, step: Arguments) -> None:
+        consumer = self.reader(step["consumer"]).consumer
+        self.outcome(step.get("error"), lambda: consumer.seek(step["partition"], step["offset"]))
+
+    def do_pause(self, step: Arguments) -> None:
+        consumer = self.reader(step["consumer"]).consumer
+        self.outcome(step.get("error"), lambda: consumer.pause(step["partitions"]))
+
+    def do_resume(self, step: Arguments) -> None:
+        consumer = self.reader(step["consumer"]).consumer
+        self.outcome(step.get("error"), lambda: consumer.resume(step["partitions"]))
+
+    def do_listen(self, step: Arguments) -> None:
+        self.reader(step["consumer"]).listen()
+
+    def do_told(self, step: Arguments) -> None:
+        """Poll until exactly this was told, in order."""
+        reader, expected, deadline = self.reader(step["consumer"]), step["is"], time.monotonic() + within(step)
+        while True:
+            told = list(reader.told)
+            if len(told) == len(expected) and all(map(is_change, told, expected)):
+                return
+            over = reader.consumer.state is State.CLOSED or time.monotonic() >= deadline
+            if len(told) >= len(expected) or over:
+                raise Mistake(f"what was told is {told}, and should be {expected}")
+            try:
+                batch = reader.consumer.poll(timeout=TURN)
+            except RebalancingError:
+                continue
+            except CursusError as error:
+                raise Mistake(f"poll failed: {error.code}: {error}") from error
+            if batch:
+                raise Mistake(f"poll returned {place(batch[0])}")
 
     def do_close(self, step: Arguments) -> None:
         consumer = self.reader(step["consumer"]).consumer
@@ -476,7 +668,7 @@ class World:
         consumer = self.reader(step["consumer"]).consumer
 
         def look() -> str | None:
-            found = sorted(partition.partition for partition in consumer.assignment())
+            found = numbers(consumer.assignment())
             right = {"partitions": found, "count": len(found)}
             return None if step["is"].items() <= right.items() else f"the assignment is {found}, not {step['is']}"
 
@@ -491,6 +683,66 @@ class World:
         found = consumer.committed(step["partition"], timeout=within(step))
         if problem := equal("what is committed", found, step["is"]):
             raise Mistake(problem)
+
+    def do_paused(self, step: Arguments) -> None:
+        consumer = self.reader(step["consumer"]).consumer
+        becomes(lambda: equal("what is paused", numbers(consumer.paused()), step["is"]), within(step))
+
+    def answer(self, step: Arguments, ask: Callable[[], Any], compare: Callable[[Any], str | None]) -> None:
+        """Check what a question is answered with, or how it fails."""
+        answers: list[Any] = []
+        self.outcome(step.get("error"), lambda: answers.append(ask()))
+        for found in answers:
+            if problem := compare(found):
+                raise Mistake(problem)
+
+    def offsets(self, step: Arguments, ask: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        self.answer(step, ask, lambda found: equal("it", by_number(found), by_partition(step["is"])))
+
+    def do_begin_offsets(self, step: Arguments) -> None:
+        consumer, timeout = self.reader(step["consumer"]).consumer, within(step, "timeout_ms")
+        self.offsets(step, lambda: consumer.begin_offsets(step.get("partitions"), timeout=timeout))
+
+    def do_end_offsets(self, step: Arguments) -> None:
+        consumer, timeout = self.reader(step["consumer"]).consumer, within(step, "timeout_ms")
+        self.offsets(step, lambda: consumer.end_offsets(step.get("partitions"), timeout=timeout))
+
+    def do_lag(self, step: Arguments) -> None:
+        consumer, timeout = self.reader(step["consumer"]).consumer, within(step, "timeout_ms")
+        self.offsets(step, lambda: consumer.lag(timeout=timeout))
+
+    def do_describe_group(self, step: Arguments) -> None:
+        consumer, timeout = self.reader(step["consumer"]).consumer, within(step, "timeout_ms")
+
+        def compare(group: GroupDescription) -> str | None:
+            read = numbers(partition for member in group.members for partition in member.partitions)
+            owned = numbers(where for where, told in group.partitions.items() if told.member is not None)
+            if read != owned:
+                return f"members read {read}, and {owned} have a reader"
+            found = {
+                "state": group.state,
+                "members": len(group.members),
+                "read": read,
+                "committed": {str(where.partition): told.committed for where, told in group.partitions.items()},
+                "lag": {str(where.partition): told.lag for where, told in group.partitions.items()},
+            }
+            return equal("the group", {what: found[what] for what in step["is"]}, step["is"])
+
+        self.answer(step, lambda: consumer.describe_group(timeout=timeout), compare)
+
+    def do_group_metadata(self, step: Arguments) -> None:
+        consumer = self.reader(step["consumer"]).consumer
+
+        def ask() -> object:
+            return self.batches[step["saved"]].group_metadata() if "saved" in step else consumer.group_metadata()
+
+        def compare(found: object) -> str | None:
+            if found is None:
+                return "the batch is of no member"
+            problems = (self.check(field, getattr(found, field), check) for field, check in step["is"].items())
+            return next((problem for problem in problems if problem), None)
+
+        self.answer(step, ask, compare)
 
     def do_fatal_error(self, step: Arguments) -> None:
         consumer = self.reader(step["consumer"]).consumer

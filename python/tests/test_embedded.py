@@ -222,6 +222,17 @@ def test_retention_forgets(cluster: EmbeddedCluster, consumer: Consumer) -> None
     assert [record.offset for record in take(consumer, 4)] == [6, 7, 8, 9]
 
 
+def test_what_transactions_leave_in_a_log_is_written_on_command(cluster: EmbeddedCluster, consumer: Consumer) -> None:
+    assert cluster.append_marker("orders", 0) == 1
+    assert cluster.append_aborted("orders", ["never", ("k", b"seen")], 0) == 4
+    cluster.produce("orders", ["x"], partition=0)
+    assert [record.offset for record in take(consumer, 1)] == [4]
+    with pytest.raises(InvalidArgumentError, match="no partition 7"):
+        cluster.append_marker("orders", 7)
+    with pytest.raises(TypeError, match="put it into a list"):
+        cluster.append_aborted("orders", "x", 0)
+
+
 def test_waiting_for_a_condition(cluster: EmbeddedCluster) -> None:
     cluster.wait_for(lambda: True, timeout=0)
     with took(0.1, 0.3), pytest.raises(TimedOutError, match=r"did not come true in time; there is Cluster \{"):

@@ -153,12 +153,7 @@ impl EmbeddedCluster {
         records: &Bound<'_, PyAny>,
         partition: Option<Whole<u32>>,
     ) -> PyResult<BTreeMap<u32, u64>> {
-        if records.is_instance_of::<PyString>() || records.is_instance_of::<PyBytes>() {
-            let message = "records is a list of records, not a single one: put it into a list";
-            return Err(PyTypeError::new_err(message));
-        }
-        let records: Vec<_> =
-            records.try_iter()?.enumerate().map(|(i, record)| new_record(i, &record?)).collect::<PyResult<_>>()?;
+        let records = new_records(records)?;
         self.control(py, |cluster| {
             // A topic that doesn't exist is reported by producing to it.
             let count = cluster.end_offsets(topic).len().max(1) as u64;
@@ -184,6 +179,28 @@ impl EmbeddedCluster {
     /// Record i (from 0) has the key `i` and a value that begins with i in 20 digits.
     fn fill(&self, py: Python<'_>, topic: &str, count: Whole<u64>, value_size: Whole<usize>) -> PyResult<()> {
         self.control(py, |cluster| cluster.fill(topic, count.0, value_size.0))
+    }
+
+    /// Write the control record of a transaction without records, and give the offset behind it.
+    ///
+    /// Committed readers don't see it: their offsets have a gap there.
+    fn append_marker(&self, py: Python<'_>, topic: &str, partition: Whole<u32>) -> PyResult<u64> {
+        self.control(py, |cluster| cluster.append_marker(topic, partition.0))
+    }
+
+    /// Write records of an aborted transaction and its control record, and give the offset behind that.
+    ///
+    /// Records are as for `produce`. Committed readers see none of it. Today's brokers write nothing when a transaction
+    /// is aborted; their format allows it.
+    fn append_aborted(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        records: &Bound<'_, PyAny>,
+        partition: Whole<u32>,
+    ) -> PyResult<u64> {
+        let records = new_records(records)?;
+        self.control(py, |cluster| cluster.append_aborted(topic, partition.0, records))
     }
 
     /// Forget the records of a partition below `earliest`, as retention does.
@@ -431,6 +448,14 @@ fn in_place(error: ControlError, places: &[usize]) -> ControlError {
         }
         other => other,
     }
+}
+
+fn new_records(records: &Bound<'_, PyAny>) -> PyResult<Vec<NewRecord>> {
+    if records.is_instance_of::<PyString>() || records.is_instance_of::<PyBytes>() {
+        let message = "records is a list of records, not a single one: put it into a list";
+        return Err(PyTypeError::new_err(message));
+    }
+    records.try_iter()?.enumerate().map(|(i, record)| new_record(i, &record?)).collect()
 }
 
 fn new_record(i: usize, record: &Bound<'_, PyAny>) -> PyResult<NewRecord> {

@@ -1,7 +1,9 @@
 //! The steps that are about the cluster.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cursus_embedded::ControlError;
 use serde_json::Value;
@@ -14,6 +16,16 @@ pub(crate) fn value(topic: &str, partition: u32, offset: u64, size: usize) -> Ve
     let mut value = format!("{topic}-{partition}@{offset}").into_bytes();
     value.resize(value.len().max(size), b'.');
     value
+}
+
+/// Keys and values of records.
+pub(crate) fn records(
+    topic: &str,
+    partition: u32,
+    offsets: Range<u64>,
+    size: usize,
+) -> impl Iterator<Item = (String, Vec<u8>)> {
+    offsets.map(move |offset| (offset.to_string(), value(topic, partition, offset, size)))
 }
 
 impl World {
@@ -29,6 +41,15 @@ impl World {
             Step::StopBroker(step) => done(cluster.stop_broker(step.broker).await),
             Step::KillBroker(step) => done(cluster.kill_broker(step.broker).await),
             Step::RestartBroker(step) => done(cluster.restart_broker(step.broker).await),
+            Step::PauseBroker(step) => done(cluster.pause_broker(step.broker)),
+            Step::ResumeBroker(step) => done(cluster.resume_broker(step.broker)),
+            Step::Advance(step) => {
+                cluster.advance(Duration::from_millis(step.by_ms));
+                Ok(())
+            }
+            Step::SwapAddresses(step) => done(cluster.swap_addresses(step.a, step.b)),
+            Step::FreezeConnections(step) => done(cluster.freeze_connections(step.broker)),
+            Step::CloseStreams(step) => done(cluster.close_streams(&step.reason)),
             Step::MoveCoordinator(step) => done(cluster.move_coordinator(&step.group, step.broker)),
             Step::MoveLeader(step) => done(cluster.move_leader(&step.topic, step.partition, step.broker)),
             Step::FailNext(step) => done(cluster.fail_next(&step.command, step.times, &self.filled_in(&step.error))),
@@ -85,8 +106,7 @@ impl World {
         };
         for partition in partitions {
             let first = ends.get(&partition).copied().unwrap_or(0);
-            let records = (first..first + step.count)
-                .map(|offset| (offset.to_string(), value(&step.topic, partition, offset, step.value_size)));
+            let records = records(&step.topic, partition, first..first + step.count, step.value_size);
             self.cluster.produce(&step.topic, partition, records).map_err(|error| error.to_string())?;
         }
         Ok(())

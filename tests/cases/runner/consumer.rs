@@ -1,21 +1,21 @@
 //! The steps that are about consumers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cursus_consumer::statistics::Measure;
-use cursus_consumer::{Batch, Commit, ErrorKind, TopicPartition};
+use cursus_consumer::{ErrorKind, TopicPartition};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::checks::{becomes, equal, numbers};
 use crate::cluster::value;
-use crate::format::{Assigned, PollUntilError, Read, ReadTogether, Statistics, Step, What};
+use crate::format::{Assigned, PollUntilError, Read, ReadTogether, Statistics, Step};
 use crate::world::{Reader, World, locked, within};
 
 /// How long one of several consumers that are read in turn may wait.
-const TURN: Duration = Duration::from_millis(50);
+pub(crate) const TURN: Duration = Duration::from_millis(50);
 
 impl World {
     /// Does a step of a consumer.
@@ -36,8 +36,7 @@ impl World {
             Step::PollNothing(step) => {
                 let (reader, time) = (self.reader(&step.consumer)?, Duration::from_millis(step.timeout_ms));
                 let begun = Instant::now();
-                let batch =
-                    reader.consumer.poll(Some(time)).await.map_err(|error| format!("poll failed: {error:?}"))?;
+                let batch = reader.poll(time).await.map_err(|error| format!("poll failed: {error:?}"))?;
                 if let Some(record) = batch.get(0) {
                     return Err(format!("poll returned {}@{}", record.partition(), record.offset()));
                 }
@@ -47,31 +46,14 @@ impl World {
             Step::PollUntilError(step) => self.poll_until_error(step).await,
             Step::Commit(step) => {
                 let reader = self.reader(&step.consumer)?;
-                let batch = match &step.what {
-                    What::Last => locked(&reader.last).clone(),
-                    What::Saved(name) => {
-                        let saved = locked(&self.batches).get(name).cloned();
-                        saved.ok_or_else(|| format!("no batch was saved as {name:?}"))?
-                    }
-                    What::All | What::Offsets(_) => Batch::default(),
-                };
-                let mut offsets = BTreeMap::new();
-                let what = match &step.what {
-                    What::All => Commit::All,
-                    What::Last | What::Saved(_) => Commit::Batch(&batch),
-                    What::Offsets(given) => {
-                        for (partition, offset) in given {
-                            offsets.insert(reader.partition(*partition)?, *offset);
-                        }
-                        Commit::Offsets(&offsets)
-                    }
-                };
-                let result = reader.consumer.commit(what, Some(within(step.timeout_ms))).await;
+                let claim = self.claim(&reader, &step.what)?;
+                let result = reader.consumer.commit(claim.commit(), Some(within(step.timeout_ms))).await;
                 self.outcome(result.as_ref().copied(), step.error.as_ref())
             }
             Step::Close(step) => {
                 let reader = self.reader(&step.consumer)?;
                 reader.consumer.close(step.timeout_ms.map(Duration::from_millis)).await;
+                reader.hear();
                 match reader.consumer.state() {
                     cursus_consumer::State::Closed => Ok(()),
                     other => Err(format!("it is {other}")),
@@ -91,7 +73,10 @@ impl World {
                 locked(&self.remembered).insert(step.r#as.clone(), found);
                 Ok(())
             }
-            step => self.expectation(step).await,
+            step => match self.moving_step(step).await {
+                Some(outcome) => outcome,
+                None => self.expectation(step).await,
+            },
         }
     }
 
@@ -140,34 +125,43 @@ impl World {
                 };
                 becomes(&reader.consumer, within(step.within_ms), look).await
             }
-            other => Err(format!("nobody does {other:?}")),
+            step => self.asking_step(step).await,
         }
     }
 
     /// Polls until exactly the ranges have come, in order, and nothing else.
     async fn read(&self, step: &Read) -> Result<(), String> {
         let (reader, deadline) = (self.reader(&step.consumer)?, Instant::now() + within(step.within_ms));
-        let mut next: BTreeMap<u32, u64> =
-            step.records.iter().map(|(partition, [from, _])| (*partition, *from)).collect();
-        while step.records.iter().any(|(partition, [_, to])| next[partition] < *to) {
+        locked(&reader.read).clear();
+        let mut missing: BTreeMap<u32, VecDeque<u64>> =
+            step.records.iter().map(|(partition, range)| (*partition, range.offsets().collect())).collect();
+        while missing.values().any(|offsets| !offsets.is_empty()) {
+            let next = || missing.iter().map(|(partition, offsets)| (*partition, offsets.front())).collect::<Vec<_>>();
             let left = deadline.saturating_duration_since(Instant::now());
-            let batch = reader.consumer.poll(Some(left)).await;
-            let batch = batch.map_err(|error| format!("poll failed after {next:?}: {error:?}"))?;
+            let batch = reader.poll(left).await;
+            let batch = batch.map_err(|error| format!("poll failed before {:?}: {error:?}", next()))?;
             if batch.is_empty() {
-                return Err(format!("only {next:?} of {:?} has come", step.records));
+                return Err(format!("what hasn't come begins with {:?}", next()));
             }
             for record in batch.iter() {
-                intact(&reader, record.partition, record.offset, record.key, record.value)?;
-                let partition = record.partition.partition;
-                let expected = next.get_mut(&partition).filter(|next| **next < step.records[&partition][1]);
-                match expected {
-                    Some(expected) if *expected == record.offset => *expected += 1,
+                let (partition, offset) = (record.partition.partition, record.offset);
+                let control = step.control.get(&partition).is_some_and(|offsets| offsets.contains(&offset));
+                if control != record.is_control() {
+                    let is = if control { "no control record" } else { "a control record" };
+                    return Err(format!("{}@{offset} is {is}", record.partition));
+                }
+                if !control {
+                    intact(&reader, record.partition, offset, record.key, record.value)?;
+                }
+                match missing.get_mut(&partition).and_then(VecDeque::pop_front) {
+                    Some(expected) if expected == offset => {}
                     Some(expected) => {
-                        return Err(format!("{}@{} has come instead of {expected}", record.partition, record.offset));
+                        return Err(format!("{}@{offset} has come instead of {expected}", record.partition));
                     }
-                    None => return Err(format!("{}@{} has come as well", record.partition, record.offset)),
+                    None => return Err(format!("{}@{offset} has come as well", record.partition)),
                 }
             }
+            locked(&reader.read).push(batch.clone());
             *locked(&reader.last) = batch;
         }
         Ok(())
@@ -180,8 +174,8 @@ impl World {
         let readers = step.consumers.iter().map(|name| self.reader(name)).collect::<Result<Vec<_>, _>>()?;
         let group = readers.first().map(|reader| reader.group.clone()).ok_or("it names no consumer")?;
         let mut missing: BTreeSet<(u32, u64)> = BTreeSet::new();
-        for (partition, [from, to]) in &step.records {
-            missing.extend((*from..*to).map(|offset| (*partition, offset)));
+        for (partition, range) in &step.records {
+            missing.extend(range.offsets().map(|offset| (*partition, offset)));
         }
         missing.retain(|(partition, offset)| !locked(&self.seen).contains(&(group.clone(), *partition, *offset)));
         let mut next: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); readers.len()];
@@ -190,7 +184,7 @@ impl World {
                 return Err(format!("{} records haven't come, the first is {:?}", missing.len(), missing.first()));
             }
             for (reader, next) in readers.iter().zip(&mut next) {
-                let batch = match reader.consumer.poll(Some(TURN)).await {
+                let batch = match reader.poll(TURN).await {
                     Ok(batch) if batch.is_empty() => continue,
                     Ok(batch) => batch,
                     Err(error) if error.kind() == ErrorKind::Rebalancing => {
@@ -229,7 +223,7 @@ impl World {
         let (reader, deadline) = (self.reader(&step.consumer)?, Instant::now() + within(step.within_ms));
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match reader.consumer.poll(Some(left)).await {
+            match reader.poll(left).await {
                 Err(error) => return self.outcome(Err(&error), Some(&step.error)),
                 Ok(_) if left.is_zero() => return Err(format!("{} hasn't come", step.error.code)),
                 Ok(batch) if batch.is_empty() => {}

@@ -89,8 +89,35 @@ fn once() -> usize {
     1
 }
 
-/// From and to behind the last one.
-pub(crate) type Ranges = BTreeMap<u32, [u64; 2]>;
+fn writer() -> String {
+    "writer".to_owned()
+}
+
+/// By partition the offsets that are meant.
+pub(crate) type Ranges = BTreeMap<u32, Range>;
+
+/// From and to behind the last one, and again behind each gap.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "Vec<u64>")]
+pub(crate) struct Range(Vec<u64>);
+
+impl Range {
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = u64> {
+        self.0.chunks_exact(2).flat_map(|ends| ends[0]..ends[1])
+    }
+}
+
+impl TryFrom<Vec<u64>> for Range {
+    type Error = String;
+    fn try_from(ends: Vec<u64>) -> Result<Self, String> {
+        if ends.is_empty() || ends.len() % 2 == 1 {
+            return Err(format!(
+                "{ends:?} is no range: it has an offset and the one behind the last, and again behind a gap"
+            ));
+        }
+        Ok(Self(ends))
+    }
+}
 
 macro_rules! steps {
     ($($step:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* })*) => {
@@ -115,6 +142,16 @@ steps! {
     StopBroker { broker: usize, }
     KillBroker { broker: usize, }
     RestartBroker { broker: usize, }
+    PauseBroker { broker: usize, }
+    ResumeBroker { broker: usize, }
+    Advance { by_ms: u64, }
+    SwapAddresses { a: usize, b: usize, }
+    FreezeConnections { broker: Option<usize>, }
+    CloseStreams { reason: String, }
+    AppendMarker { #[serde(default = "t")] topic: String, partition: u32, }
+    AppendAborted { #[serde(default = "t")] topic: String, partition: u32, count: u64, }
+    Transact { #[serde(default = "writer")] id: String, #[serde(default = "t")] topic: String, records: BTreeMap<u32, u64>, offsets_of: Option<String>, #[serde(default)] abort: bool, refused: Option<Vec<String>>, }
+    Send { #[serde(default)] broker: usize, text: String, says: String, }
     MoveCoordinator { #[serde(default = "g")] group: String, broker: usize, }
     MoveLeader { #[serde(default = "t")] topic: String, partition: u32, broker: usize, }
     FailNext { command: String, #[serde(default = "once")] times: usize, error: String, }
@@ -131,11 +168,20 @@ steps! {
     Requests { command: String, broker: Option<usize>, says: Option<String>, is: Check, within_ms: Option<u64>, }
     Create { consumer: String, error: Option<Failure>, }
     Start { consumer: String, timeout_ms: Option<u64>, error: Option<Failure>, }
-    Read { consumer: String, records: Ranges, within_ms: Option<u64>, }
+    Read { consumer: String, records: Ranges, #[serde(default)] control: BTreeMap<u32, Vec<u64>>, within_ms: Option<u64>, }
     ReadTogether { consumers: Vec<String>, records: Ranges, #[serde(default)] commit: bool, within_ms: Option<u64>, }
     PollNothing { consumer: String, timeout_ms: u64, }
     PollUntilError { consumer: String, error: Failure, within_ms: Option<u64>, }
     Commit { consumer: String, what: What, timeout_ms: Option<u64>, error: Option<Failure>, }
+    CommitAsync { consumer: String, what: What, r#as: String, timeout_ms: Option<u64>, error: Option<Failure>, }
+    CommitOutcome { commit: String, within_ms: Option<u64>, error: Option<Failure>, }
+    Ack { consumer: String, records: BTreeMap<u32, Vec<u64>>, of: Option<String>, error: Option<Failure>, }
+    Assign { consumer: String, partitions: Starts, error: Option<Failure>, }
+    Seek { consumer: String, partition: u32, offset: u64, error: Option<Failure>, }
+    Pause { consumer: String, partitions: Vec<u32>, error: Option<Failure>, }
+    Resume { consumer: String, partitions: Vec<u32>, error: Option<Failure>, }
+    Listen { consumer: String, }
+    Told { consumer: String, is: Vec<Change>, within_ms: Option<u64>, }
     Close { consumer: String, timeout_ms: Option<u64>, }
     Save { consumer: String, r#as: String, }
     Remember { consumer: String, statistic: String, r#as: String, }
@@ -144,6 +190,12 @@ steps! {
     Assignment { consumer: String, is: Assigned, within_ms: Option<u64>, }
     Position { consumer: String, partition: u32, is: Value, within_ms: Option<u64>, }
     Committed { consumer: String, partition: u32, is: Value, within_ms: Option<u64>, }
+    Paused { consumer: String, is: Vec<u32>, within_ms: Option<u64>, }
+    BeginOffsets { consumer: String, partitions: Option<Vec<u32>>, is: Option<BTreeMap<u32, u64>>, error: Option<Failure>, timeout_ms: Option<u64>, }
+    EndOffsets { consumer: String, partitions: Option<Vec<u32>>, is: Option<BTreeMap<u32, u64>>, error: Option<Failure>, timeout_ms: Option<u64>, }
+    Lag { consumer: String, is: Option<BTreeMap<u32, u64>>, error: Option<Failure>, timeout_ms: Option<u64>, }
+    DescribeGroup { consumer: String, is: Option<Described>, error: Option<Failure>, timeout_ms: Option<u64>, }
+    GroupMetadata { consumer: String, saved: Option<String>, #[serde(default)] is: BTreeMap<MetadataField, Check>, error: Option<Failure>, }
     FatalError { consumer: String, is: Value, within_ms: Option<u64>, }
     Begin { step: Box<Step>, r#as: String, }
     End { step: String, within_ms: Option<u64>, }
@@ -189,4 +241,42 @@ pub(crate) enum Check {
 pub(crate) enum Assigned {
     Partitions(Vec<u32>),
     Count(usize),
+}
+
+/// What to assign: partitions, or where to begin in each.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Starts {
+    Partitions(Vec<u32>),
+    /// By the partition's number, which stays a text where it isn't known beforehand what comes.
+    Offsets(BTreeMap<String, Option<u64>>),
+}
+
+/// A change of the assignment.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Change {
+    Assigned(Assigned),
+    Revoked(Assigned),
+}
+
+/// What a group's description is compared with, as far as it is given.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Described {
+    pub(crate) state: Option<String>,
+    pub(crate) members: Option<usize>,
+    /// What members read, of all of them.
+    pub(crate) read: Option<Vec<u32>>,
+    pub(crate) committed: Option<BTreeMap<u32, Option<u64>>>,
+    pub(crate) lag: Option<BTreeMap<u32, Option<u64>>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum MetadataField {
+    Group,
+    Topic,
+    Member,
+    Generation,
 }

@@ -1,10 +1,13 @@
 //! Runs the cases of `data` on the engine and the embedded cluster, each as a test of its own, and shows with those of
 //! `wrong` that it can fail.
 
+mod asking;
 mod checks;
 mod cluster;
 mod consumer;
 mod format;
+mod moving;
+mod transactions;
 mod world;
 
 use std::path::{Path, PathBuf};

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cursus_consumer::{Batch, Consumer, Environment, Settings, Topic, TopicPartition, Value as Setting};
-use cursus_embedded::{Cluster, Hold, Options};
+use cursus_consumer::{Batch, Consumer, Environment, Rebalance, Settings, Topic, TopicPartition, Value as Setting};
+use cursus_embedded::{Cluster, Hold, Options, TransactionalWriter};
 use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::DEFAULTS;
 use crate::format::{Case, ClusterOptions, Mode, Step};
@@ -49,12 +50,47 @@ pub(crate) struct Reader {
     pub(crate) group: String,
     /// The last batch with records in it.
     pub(crate) last: Mutex<Batch>,
+    /// What the last step that reads has read.
+    pub(crate) read: Mutex<Vec<Batch>>,
+    pub(crate) listening: AtomicBool,
+    /// The changes of the assignment that polls and close have told of.
+    pub(crate) told: Mutex<Vec<Rebalance>>,
 }
 
 impl Reader {
     pub(crate) fn partition(&self, partition: u32) -> Result<TopicPartition, String> {
         let topic = Topic::new(&self.topic).map_err(|error| error.to_string())?;
         Ok(TopicPartition::new(topic, partition))
+    }
+
+    pub(crate) fn partitions(&self, numbers: &[u32]) -> Result<Vec<TopicPartition>, String> {
+        numbers.iter().map(|number| self.partition(*number)).collect()
+    }
+
+    /// Polls, and hears on the way what callbacks of other languages are called with.
+    pub(crate) async fn poll(&self, time: Duration) -> cursus_consumer::Result<Batch> {
+        if !self.listening.load(Ordering::Relaxed) {
+            return self.consumer.poll(Some(time)).await;
+        }
+        let deadline = Instant::now() + time;
+        self.hear();
+        let poll = self.consumer.begin_poll()?;
+        loop {
+            let changed = self.consumer.changed();
+            self.hear();
+            let found = poll.take();
+            self.hear();
+            if let Some(batch) = found? {
+                return Ok(batch);
+            }
+            if timeout_at(deadline, changed).await.is_err() {
+                return Ok(Batch::default());
+            }
+        }
+    }
+
+    pub(crate) fn hear(&self) {
+        locked(&self.told).extend(std::iter::from_fn(|| self.consumer.next_rebalance()));
     }
 }
 
@@ -69,7 +105,12 @@ pub(crate) struct World {
     /// Group, partition and offset of what members have read together.
     pub(crate) seen: Mutex<BTreeSet<(String, u32, u64)>>,
     begun: Mutex<BTreeMap<String, JoinHandle<Result<(), String>>>>,
+    pub(crate) commits: Mutex<BTreeMap<String, Pending>>,
+    pub(crate) writers: Mutex<BTreeMap<String, TransactionalWriter>>,
 }
+
+/// The outcome of a commit that was handed over.
+pub(crate) type Pending = Pin<Box<dyn Future<Output = cursus_consumer::Result<()>> + Send>>;
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -128,6 +169,8 @@ impl World {
             remembered: Mutex::default(),
             seen: Mutex::default(),
             begun: Mutex::default(),
+            commits: Mutex::default(),
+            writers: Mutex::default(),
         }))
     }
 
@@ -157,10 +200,15 @@ impl World {
                     Err(_) => Err(format!("{:?} hasn't ended in time", end.step)),
                 }
             }
-            step => match self.cluster_step(step).await {
-                Some(outcome) => outcome,
-                None => self.consumer_step(step).await,
-            },
+            step => {
+                if let Some(outcome) = self.cluster_step(step).await {
+                    return outcome;
+                }
+                if let Some(outcome) = self.transaction_step(step).await {
+                    return outcome;
+                }
+                self.consumer_step(step).await
+            }
         }
     }
 
@@ -205,7 +253,15 @@ impl World {
         let consumer = self.make(name)?.map_err(|error| format!("{error:?}"))?;
         let (topic, group) =
             (consumer.settings().topic.clone(), consumer.settings().group_id.clone().unwrap_or_default());
-        let reader = Arc::new(Reader { consumer: Arc::new(consumer), topic, group, last: Mutex::default() });
+        let reader = Arc::new(Reader {
+            consumer: Arc::new(consumer),
+            topic,
+            group,
+            last: Mutex::default(),
+            read: Mutex::default(),
+            listening: AtomicBool::default(),
+            told: Mutex::default(),
+        });
         readers.insert(name.to_owned(), reader.clone());
         Ok(reader)
     }
@@ -235,6 +291,11 @@ impl World {
                 None => Setting::Other(other.to_string()),
             },
         }
+    }
+
+    /// A batch that was put aside.
+    pub(crate) fn saved(&self, name: &str) -> Result<Batch, String> {
+        locked(&self.batches).get(name).cloned().ok_or_else(|| format!("no batch was saved as {name:?}"))
     }
 
     /// A text in which `$address0` and `$port0` stand for where broker 0 listens.
