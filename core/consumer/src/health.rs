@@ -20,6 +20,10 @@ pub(crate) enum Part {
     Partition(TopicPartition),
     /// Where a partition is read: beyond its log's end nothing comes.
     Position(TopicPartition),
+    /// Commits: the coordinator may take everything else.
+    Commits,
+    /// A question of the application.
+    Question,
     /// Partitions that the group doesn't know of.
     Growth,
 }

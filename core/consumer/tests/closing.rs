@@ -216,9 +216,9 @@ async fn a_consumer_that_nobody_holds_any_more_leaves_its_group_without_being_wa
 
 #[tokio::test]
 async fn members_that_close_one_after_another_commit_what_each_has_processed() {
-    let cluster = cluster_with(1, 3, 300).await;
+    let cluster = cluster_with(1, 2, 200).await;
     let auto = [("enable_auto_commit", true.into()), ("auto_commit_interval_ms", 3_600_000u64.into())];
-    let consumers = [(); 3].map(|()| consumer_with(&cluster, &auto));
+    let consumers = [(); 2].map(|()| consumer_with(&cluster, &auto));
     for consumer in &consumers {
         started(consumer).await;
     }
@@ -230,14 +230,15 @@ async fn members_that_close_one_after_another_commit_what_each_has_processed() {
         assert!(consumer.poll(Some(Duration::ZERO)).await.unwrap().is_empty());
     }
     // Members close quicker than heartbeats tell the others of it.
-    let holds = [(); 3].map(|()| cluster.hold("HEARTBEAT"));
+    let holds = [(); 2].map(|()| cluster.hold("HEARTBEAT"));
     for hold in &holds {
         soon("a heartbeat that isn't answered", hold.reached()).await;
     }
+    // The second has both partitions from the moment in which the first leaves, and doesn't know it.
     for consumer in &consumers {
         closed(consumer).await;
         assert_eq!(consumer.statistics().given_up, Vec::<String>::new());
     }
-    assert_eq!(cluster.committed("g", "t"), BTreeMap::from([(0, 100), (1, 100), (2, 100)]));
+    assert_eq!(cluster.committed("g", "t"), BTreeMap::from([(0, 100), (1, 100)]));
     drop(holds);
 }

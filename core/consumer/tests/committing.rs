@@ -325,3 +325,23 @@ async fn what_is_committed_is_asked_until_the_coordinator_can_be_believed() {
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     closed(&consumer).await;
 }
+
+#[tokio::test]
+async fn a_commit_that_was_unanswered_once_is_not_said_to_have_done_nothing() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer(&cluster);
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    let statistics = consumer.statistics();
+    let (generation, member) = (statistics.generation.unwrap(), statistics.member.unwrap());
+    cluster.lose_reply("BATCH_COMMIT", 1).unwrap();
+    let hold = cluster.hold("BATCH_COMMIT");
+    let commit = consumer.begin_commit((&batch).into(), None).unwrap();
+    soon("the commit", hold.reached()).await;
+    let refusal = format!("GEN_MISMATCH current={} requested={generation} group=g member={member}", generation + 1);
+    drop(hold);
+    soon("it to count", cluster.wait_for("a commit", |c| !c.committed("g", "t").is_empty())).await;
+    cluster.fail_next("BATCH_COMMIT", 1, &refusal).unwrap();
+    let error = soon("the outcome", commit).await.expect_err("nobody knows");
+    assert_eq!(error.kind(), ErrorKind::CommitOutcomeUnknown, "{error}");
+    closed(&consumer).await;
+}

@@ -96,6 +96,37 @@ async fn before_an_assignment_a_seek_is_refused_and_a_rebalance_forgets_it() {
     closed(&second).await;
 }
 
+#[tokio::test]
+async fn a_seek_to_where_the_group_was_thought_to_be_is_law_though_it_is_further() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer(&cluster);
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    // The commit counts and its answer is lost: this consumer doesn't know how far the group is.
+    cluster.lose_reply("BATCH_COMMIT", 1).unwrap();
+    let hold = cluster.hold("JOIN_GROUP");
+    let commit = consumer.begin_commit((&batch).into(), Some(Duration::from_millis(200))).unwrap();
+    assert_eq!(soon("the commit", commit).await.expect_err("unanswered").kind(), ErrorKind::CommitOutcomeUnknown);
+    assert_eq!(cluster.committed("g", "t")[&0], batch.len() as u64);
+    drop(hold);
+    consumer.seek(&tp(0), 0).unwrap();
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    assert_eq!(offsets(&seen, 0), (0..20).collect::<Vec<_>>());
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_of_all_commits_what_was_returned_and_not_where_was_sought() {
+    let cluster = cluster_with(1, 2, 40).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 40).await;
+    consumer.seek(&tp(0), 1_000).unwrap();
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.committed("g", "t"), BTreeMap::from([(1, 20)]));
+    closed(&consumer).await;
+}
+
 // ---- Pause -----------------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
@@ -282,6 +313,9 @@ async fn who_listens_hears_of_every_assignment_in_order_and_of_the_end() {
     let second = consumer(&cluster);
     started(&second).await;
     assert_eq!(next("the revocation").await, Rebalance::Revoked(vec![tp(0), tp(1)]));
+    until("another assignment", &first, |first| first.state() == State::Running).await;
+    assert_eq!(first.next_rebalance(), None, "first a poll tells what has ended");
+    assert_eq!(first.poll(None).await.expect_err("told once").kind(), ErrorKind::Rebalancing);
     let Rebalance::Assigned(kept) = next("the new assignment").await else { panic!("revoked twice") };
     assert_eq!(kept.len(), 1);
     closed(&first).await;
@@ -345,6 +379,25 @@ async fn a_poll_that_waits_and_a_slow_handler_that_polls_in_time_keep_the_member
     cluster.fill("t", 1, 10).unwrap();
     assert_eq!(soon("the record", consumer.poll(None)).await.unwrap().len(), 1);
     assert_eq!((consumer.statistics().member, consumer.statistics().rebalances), (member, 0));
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_start_after_that_tells_it_too_and_joins_again() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_interval_ms", 100u64.into())]);
+    started(&consumer).await;
+    soon("it to leave", cluster.wait_for("no member", |c| c.group("g").is_some_and(|g| g.members.is_empty()))).await;
+    until("the statistics to say so", &consumer, |c| {
+        let statistics = c.statistics();
+        statistics.failing_seconds.is_some()
+            && statistics.last_error.is_some_and(|e| e.contains("max_poll_interval_ms"))
+    })
+    .await;
+    let error = consumer.start(Some(PATIENCE)).await.expect_err("told once");
+    assert_eq!(error.kind(), ErrorKind::MaxPollInterval);
+    started(&consumer).await;
+    assert_eq!(consumer.statistics().failing_seconds, None);
     closed(&consumer).await;
 }
 

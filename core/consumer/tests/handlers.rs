@@ -219,3 +219,79 @@ async fn a_slow_handler_holds_back_its_partition_and_no_more_than_it_was_given_i
     closed(&consumer).await;
     soon("run to end", running).await.unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_dropped_leaves_its_partitions_at_the_first_records_that_were_not_handled() {
+    let cluster = cluster_with(1, 2, 200).await;
+    let small = [("enable_auto_commit", true.into()), ("max_poll_records", 20u64.into())];
+    let consumer = consumer_with(&cluster, &small);
+    let handled = Handled::default();
+    let noting = Arc::clone(&handled);
+    let run = consumer.run(move |record| {
+        let stuck = record.offset() == 3;
+        if !stuck {
+            note(&noting, &record);
+        }
+        async move {
+            if stuck {
+                std::future::pending::<()>().await;
+            }
+            Ok::<(), String>(())
+        }
+    });
+    tokio::select! {
+        ended = run => panic!("{ended:?}"),
+        () = until("both to be stuck", &consumer, |_| total(&handled) == 6) => {}
+    }
+    assert_eq!((consumer.position(&tp(0)), consumer.position(&tp(1)), consumer.paused()), (Some(3), Some(3), vec![]));
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 194).await;
+    for partition in 0..2 {
+        assert_eq!(seen.0[&tp(partition)], (3..100).collect::<Vec<_>>());
+    }
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_takes_records_beside_handlers() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    let running = run(&consumer, |_| std::future::pending());
+    until("the run", &consumer, |c| c.begin_poll().is_err()).await;
+    for error in [
+        consumer.poll(Some(Duration::ZERO)).await.map(drop).unwrap_err(),
+        consumer.try_next_record().map(drop).unwrap_err(),
+        consumer.try_next_batch().map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidState, "{error}");
+    }
+    let second = consumer.run(|_| async { Ok::<(), String>(()) }).await.expect_err("one at a time");
+    assert!(matches!(second, RunError::Consumer(error) if error.kind() == ErrorKind::InvalidState));
+    closed(&consumer).await;
+    soon("run to end", running).await.unwrap().unwrap();
+    assert!(cluster.committed("g", "t").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_pauses_its_own_partition_and_that_holds() {
+    let cluster = cluster_with(1, 1, 400).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 40u64.into())]);
+    let handled = Handled::default();
+    let (noting, weak) = (Arc::clone(&handled), Arc::downgrade(&consumer));
+    let running = run(&consumer, move |record| {
+        note(&noting, &record);
+        if record.offset() == 50 {
+            weak.upgrade().unwrap().pause(&[tp(0)]).unwrap();
+        }
+        async { Ok(()) }
+    });
+    until("what was handed out to be handled", &consumer, |c| {
+        c.paused() == [tp(0)] && c.position(&tp(0)) == Some(total(&handled) as u64)
+    })
+    .await;
+    assert!(total(&handled) < 400, "the pause was undone");
+    consumer.resume(&[tp(0)]).unwrap();
+    until("the rest", &consumer, |_| total(&handled) == 400).await;
+    closed(&consumer).await;
+    soon("run to end", running).await.unwrap().unwrap();
+}

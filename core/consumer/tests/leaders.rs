@@ -152,3 +152,39 @@ async fn redirects_in_circles_are_not_followed_for_ever() {
     assert!(received(&cluster, reading()) < 60, "{}", received(&cluster, reading()));
     closed(&consumer).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_leader_behind_a_full_buffer_is_noticed_and_left() {
+    let cluster = cluster_with(3, 2, 0).await;
+    for _ in 0..200 {
+        cluster.produce("t", 0, [("k", vec![0; 20_000])]).unwrap();
+    }
+    let more = [
+        ("max_poll_records", 1u64.into()),
+        ("max_buffered_bytes", (1u64 << 18).into()),
+        ("metadata_refresh_ms", 600_000u64.into()),
+    ];
+    let consumer = consumer_with(&cluster, &more);
+    started(&consumer).await;
+    until("a full buffer", &consumer, |c| c.statistics().buffered_bytes > 150_000).await;
+    let dead = cluster.leader("t", 1).unwrap();
+    assert_ne!(dead, cluster.leader("t", 0).unwrap());
+    cluster.kill_broker(dead).await.unwrap();
+    soon("another leader", cluster.wait_for("it", |c| c.leader("t", 1).unwrap() != dead)).await;
+    cluster.produce("t", 1, [("k", "v")]).unwrap();
+    // One record at a time, so that the buffer stays full and every request waits for room.
+    soon("the other partition's record", async {
+        loop {
+            let batch = consumer.poll(Some(PATIENCE)).await.unwrap();
+            if batch.iter().any(|record| record.partition.partition == 1) {
+                break;
+            }
+            assert!(!batch.is_empty());
+            if consumer.position(&tp(0)) > Some(190) {
+                consumer.seek(&tp(0), 0).unwrap();
+            }
+        }
+    })
+    .await;
+    closed(&consumer).await;
+}

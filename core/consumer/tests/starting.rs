@@ -194,3 +194,21 @@ async fn offsets_that_a_follower_still_tells_from_before_a_commit_are_not_believ
     closed(&first).await;
     closed(&second).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_at_where_reads_would_start_take_few_connections_at_a_time() {
+    let cluster = cluster_with(1, 200, 400).await;
+    let consumer = consumer_with(&cluster, &[(RESET, "latest".into()), ("mode", "polling".into())]);
+    let most = std::cell::Cell::new(0);
+    let watching = cluster.wait_for("an end that never comes", |cluster| {
+        most.set(most.get().max(cluster.connections(0)));
+        false
+    });
+    tokio::select! {
+        () = watching => {}
+        () = started(&consumer) => {}
+    }
+    assert!(most.get() < 30, "{} connections at once", most.get());
+    assert_eq!(cluster.committed("g", "t").len(), 200);
+    closed(&consumer).await;
+}

@@ -74,9 +74,7 @@ impl Seat {
     pub(crate) fn is_alone(&self) -> bool {
         self.readers.load(Ordering::Relaxed) == 1
     }
-}
 
-impl Seat {
     /// Whether the link has to make way for a fresh one: who reads on it moves.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)

@@ -103,6 +103,11 @@ impl Consumer {
         self.find_out(ask, timeout, "the coordinator did not describe the group").await
     }
 
+    fn not_answered(&self, late: &str) -> Error {
+        let why = self.shared.health.facts().troubles.get(&Part::Question).map(|trouble| format!(": {}", trouble.why));
+        Error::new(ErrorKind::TimedOut, format!("{late} in time{}", why.unwrap_or_default()))
+    }
+
     /// Has the engine ask, and waits.
     async fn find_out<T>(
         &self,
@@ -117,9 +122,7 @@ impl Consumer {
         let (answer, answered) = oneshot::channel();
         self.send(Message::Ask(ask(answer)))?;
         let answer = match deadline(timeout) {
-            Some(deadline) => timeout_at(deadline, answered)
-                .await
-                .map_err(|_| Error::new(ErrorKind::TimedOut, format!("{late} in time")))?,
+            Some(deadline) => timeout_at(deadline, answered).await.map_err(|_| self.not_answered(late))?,
             None => answered.await,
         };
         answer.unwrap_or_else(|_| Err(self.ended()))

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Consumer;
 use crate::batch::{Fence, Record, Slice};
 use crate::delivery::Proof;
+use crate::engine::Message;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::types::TopicPartition;
@@ -58,12 +59,16 @@ impl Consumer {
     /// whatever `enable_auto_commit` says.
     ///
     /// A rebalance ends the handlers of the old assignment at their next `await`, and waits for that, before the first
-    /// record of the new one is handled; so does close. What a handler had not finished comes again, here or elsewhere. A
-    /// handler that takes longer than `max_poll_interval_ms` ends the membership like a poll that doesn't come.
+    /// record of the new one is handled; so does close. What a handler had not finished comes again, here or elsewhere. Where
+    /// handlers are at work and none returns for `max_poll_interval_ms`, the membership ends as if nobody polled.
+    ///
+    /// Only handlers take records meanwhile: polls, iterators and a second run are refused. Dropping the future ends the
+    /// handlers, and what they had not finished is the next to be read. Close it from elsewhere, through an `Arc`; close
+    /// waits for the handlers to end, within its time.
     ///
     /// Errors: [`RunError::Handler`] with what a handler returned: the other handlers have finished the record that they were
     /// at, nothing further was handled, and another `run` or `poll` goes on with the failed record. [`RunError::Consumer`]
-    /// with the fatal error, or with [`ErrorKind::InvalidState`] where the consumer has no group. A panic of a handler goes
+    /// with the fatal error, or with [`ErrorKind::InvalidState`] without a group and beside another run or a poll. A panic of a handler goes
     /// on in the caller.
     pub async fn run<H, F, E>(&self, handler: H) -> Result<(), RunError<E>>
     where
@@ -72,19 +77,15 @@ impl Consumer {
         E: Send + 'static,
     {
         self.check_group("a handler").map_err(RunError::Consumer)?;
-        let _words = ByWords::begin(self);
+        self.begin().map_err(RunError::Consumer)?;
+        // Dropped after the workers, wherever this future ends: what they left is gone back to.
+        let _handling = Handling::begin(self).map_err(RunError::Consumer)?;
         let mut workers = Workers::new(Arc::clone(self.shared()), Arc::new(handler));
         loop {
             match self.turn(&mut workers).await {
                 Ok(None) => {}
                 Ok(Some(failed)) => {
-                    // What was lost meanwhile comes again by itself.
-                    for partition in workers.paused() {
-                        let _ = self.resume(&[partition]);
-                    }
-                    for (partition, offset) in workers.finish().await {
-                        let _ = self.seek(&partition, offset);
-                    }
+                    workers.finish().await;
                     return Err(failed);
                 }
                 Err(error) => {
@@ -106,13 +107,13 @@ impl Consumer {
         F: Future<Output = std::result::Result<(), E>> + Send + 'static,
         E: Send + 'static,
     {
-        let poll = self.begin_poll()?;
+        let _attending = self.attend();
         let changed = self.changed();
-        if let Some(batch) = poll.take()? {
+        let delivery = &self.shared().delivery;
+        if let Some(batch) = self.rejoining(delivery.take(self.max_poll_records()))? {
             for slice in batch.slices() {
                 if workers.hand(batch.consumer, slice) {
-                    // The rebalance that makes this fail is told by the next take.
-                    let _ = self.pause(std::slice::from_ref(&slice.partition));
+                    delivery.throttle(&slice.partition, true);
                 }
             }
             return Ok(None);
@@ -122,31 +123,37 @@ impl Consumer {
             Some(news) = workers.news.recv() => match news {
                 News::Handled(partition, fence) => {
                     if workers.handled(&partition, fence) {
-                        let _ = self.resume(&[partition]);
+                        delivery.throttle(&partition, false);
                     }
                 }
                 News::Failed { partition, offset, error } => {
                     return Ok(Some(RunError::Handler { partition, offset, error }));
                 }
             },
-            Some(ended) = workers.tasks.join_next(), if !workers.tasks.is_empty() => workers.note(ended),
+            Some(ended) = workers.tasks.join_next(), if !workers.tasks.is_empty() => note(ended),
         }
         Ok(None)
     }
 }
 
-/// Polls prove nothing while this lives: handlers do.
-struct ByWords<'a>(&'a Consumer, Proof);
+/// Handlers take this consumer's records while this lives. Afterwards its positions are at the first records that were not
+/// handled.
+struct Handling<'a>(&'a Consumer, Proof);
 
-impl<'a> ByWords<'a> {
-    fn begin(consumer: &'a Consumer) -> Self {
-        Self(consumer, consumer.shared().delivery.prove_by(Proof::Words))
+impl<'a> Handling<'a> {
+    fn begin(consumer: &'a Consumer) -> Result<Self> {
+        Ok(Self(consumer, consumer.shared().delivery.begin_handling()?))
     }
 }
 
-impl Drop for ByWords<'_> {
+impl Drop for Handling<'_> {
     fn drop(&mut self) {
-        self.0.shared().delivery.prove_by(self.1);
+        let delivery = &self.0.shared().delivery;
+        for (partition, fence) in delivery.rewind() {
+            // An engine that is gone reads nothing on.
+            let _ = self.0.send(Message::Moved { partition, fence });
+        }
+        delivery.end_handling(self.1);
     }
 }
 
@@ -155,17 +162,12 @@ enum News<E> {
     Failed { partition: TopicPartition, offset: u64, error: E },
 }
 
-/// The first record that a worker left unhandled, if any.
-type Left = Option<(TopicPartition, u64)>;
-
 struct Workers<H, E> {
     shared: Arc<Shared>,
     handler: Arc<H>,
     by_partition: BTreeMap<TopicPartition, Worker>,
     /// Aborted when this is dropped.
-    tasks: JoinSet<Left>,
-    /// Where the partitions have to go on whose workers have ended.
-    left: Vec<(TopicPartition, u64)>,
+    tasks: JoinSet<()>,
     /// Workers finish the record that they are at, and go.
     stop: CancellationToken,
     tell: mpsc::UnboundedSender<News<E>>,
@@ -189,7 +191,7 @@ where
     fn new(shared: Arc<Shared>, handler: Arc<H>) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let (by_partition, tasks, stop) = (BTreeMap::new(), JoinSet::new(), CancellationToken::new());
-        Self { shared, handler, by_partition, tasks, left: Vec::new(), stop, tell, news }
+        Self { shared, handler, by_partition, tasks, stop, tell, news }
     }
 
     /// Gives records to their partition's worker. True where it has more than enough now.
@@ -227,39 +229,34 @@ where
         wants
     }
 
-    /// The partitions that were paused because their workers had enough.
-    fn paused(&self) -> Vec<TopicPartition> {
-        let paused = self.by_partition.iter().filter(|(_, worker)| worker.paused);
-        paused.map(|(partition, _)| partition.clone()).collect()
-    }
-
-    /// Lets every worker finish the record that it is at. Returns where each partition has to go on.
-    async fn finish(&mut self) -> Vec<(TopicPartition, u64)> {
+    /// Lets every worker finish the record that it is at.
+    async fn finish(&mut self) {
         self.stop.cancel();
         self.by_partition.clear();
-        while let Some(ended) = self.tasks.join_next().await {
-            self.note(ended);
-        }
-        std::mem::take(&mut self.left)
+        self.join().await;
     }
 
     /// Ends all workers at their next await, and waits until they have.
     async fn cancel(&mut self) {
         self.by_partition.clear();
         self.tasks.abort_all();
-        while let Some(ended) = self.tasks.join_next().await {
-            self.note(ended);
-        }
-        self.left.clear();
+        self.join().await;
         while self.news.try_recv().is_ok() {}
     }
 
-    fn note(&mut self, ended: std::result::Result<Left, tokio::task::JoinError>) {
-        match ended {
-            Ok(left) => self.left.extend(left),
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => {}
+    async fn join(&mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            note(ended);
         }
+    }
+}
+
+/// A worker has ended. A panic of its handler goes on here.
+fn note(ended: std::result::Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
     }
 }
 
@@ -270,8 +267,7 @@ async fn work<H, F, E>(
     mut incoming: mpsc::UnboundedReceiver<(u64, Slice)>,
     stop: CancellationToken,
     tell: mpsc::UnboundedSender<News<E>>,
-) -> Left
-where
+) where
     H: Fn(Record) -> F,
     F: Future<Output = std::result::Result<(), E>>,
 {
@@ -280,36 +276,35 @@ where
             let record = Record { consumer, slice: slice.clone(), index };
             let (partition, offset) = (record.partition().clone(), record.offset());
             if stop.is_cancelled() {
-                return Some((partition, offset));
+                return;
             }
-            let handling = Handling::begin(&shared);
+            let handling = AtWork::begin(&shared);
             let handled = handler(record.clone()).await;
             drop(handling);
             if let Err(error) = handled {
-                let _ = tell.send(News::Failed { partition: partition.clone(), offset, error });
-                return Some((partition, offset));
+                let _ = tell.send(News::Failed { partition, offset, error });
+                return;
             }
             if shared.delivery.acknowledge(&record).is_err() {
                 // Its assignment has ended; the next take says so to the others.
-                return None;
+                return;
             }
             let _ = tell.send(News::Handled(partition, slice.fence));
         }
     }
-    None
 }
 
 /// A handler at work, for `max_poll_interval_ms`.
-struct Handling<'a>(&'a Shared);
+struct AtWork<'a>(&'a Shared);
 
-impl<'a> Handling<'a> {
+impl<'a> AtWork<'a> {
     fn begin(shared: &'a Shared) -> Self {
         shared.delivery.handle();
         Self(shared)
     }
 }
 
-impl Drop for Handling<'_> {
+impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         self.0.delivery.handled();
     }

@@ -135,6 +135,10 @@ impl Consumer {
             if let Some(error) = self.shared.delivery.fatal() {
                 return Err(error);
             }
+            if let Some(error) = self.shared.delivery.take_raised() {
+                // The member had left, because nobody polled; now somebody is back.
+                return self.rejoining(Err(error));
+            }
             match self.state() {
                 State::Running => return Ok(()),
                 State::Closing | State::Closed => return Err(self.ended()),
@@ -231,9 +235,16 @@ impl Consumer {
         loop {
             let changed = self.changed();
             if self.state() == State::Closed {
-                return;
+                break;
             }
             changed.await;
+        }
+        // Handlers end at their next await. One that never comes to it isn't waited for longer than close may take.
+        while self.shared.delivery.is_handling() {
+            let changed = self.changed();
+            if !self.shared.delivery.is_handling() || timeout_at(deadline, changed).await.is_err() {
+                break;
+            }
         }
     }
 

@@ -150,7 +150,7 @@ impl Consumer {
     }
 
     /// Passes on what polls and iterators find. One that hears that the member has left makes it join again.
-    fn rejoining<T>(&self, found: Result<T>) -> Result<T> {
+    pub(super) fn rejoining<T>(&self, found: Result<T>) -> Result<T> {
         if let Err(error) = &found
             && error.kind() == ErrorKind::MaxPollInterval
         {
@@ -159,7 +159,7 @@ impl Consumer {
         found
     }
 
-    fn max_poll_records(&self) -> usize {
+    pub(super) fn max_poll_records(&self) -> usize {
         self.shared.settings.max_poll_records as usize
     }
 }

@@ -14,11 +14,17 @@ pub(super) struct Acks {
     delivered: u64,
     /// What is acknowledged beyond `done`: where each run starts and where it ends.
     ahead: BTreeMap<u64, u64>,
+    /// There were too many of these to keep, so that nobody can tell how far the prefix reaches.
+    overgrown: bool,
 }
+
+/// How many runs are kept while nobody acknowledges anything. Those who commit offsets elsewhere never do, and each control
+/// record makes a run.
+const MOST_RUNS: usize = 65_536;
 
 impl Acks {
     pub(super) fn at(position: u64) -> Self {
-        Self { done: position, delivered: position, ahead: BTreeMap::new() }
+        Self { done: position, delivered: position, ..Self::default() }
     }
 
     /// Records with these offsets are handed out, in order.
@@ -34,6 +40,20 @@ impl Acks {
             next = offset + 1;
         }
         self.delivered = self.delivered.max(last + 1);
+        if self.ahead.len() > MOST_RUNS {
+            self.ahead.clear();
+            self.overgrown = true;
+        }
+    }
+
+    /// Whether it can't tell any more, until everything that was delivered is committed.
+    pub(super) fn is_overgrown(&self) -> bool {
+        self.overgrown
+    }
+
+    /// The first offset that isn't acknowledged, of what was delivered.
+    pub(super) fn first_open(&self) -> u64 {
+        self.done
     }
 
     /// A record is processed. Returns the end of the contiguous prefix where that has moved.
@@ -51,11 +71,12 @@ impl Acks {
         if to > self.done {
             self.add(self.done, to.min(self.delivered));
         }
+        self.overgrown &= self.done < self.delivered;
     }
 
     fn add(&mut self, from: u64, to: u64) {
         let (mut from, mut to) = (from.max(self.done), to);
-        if from >= to {
+        if from >= to || (self.overgrown && from > self.done) {
             return;
         }
         if let Some((&start, &end)) = self.ahead.range(..=from).next_back()
@@ -103,6 +124,20 @@ mod tests {
         assert_eq!(acks.acknowledge(3), Some(7), "4 and 5 are no records");
         acks.deliver(9, 9, [9]);
         assert_eq!(acks.acknowledge(7), Some(9), "nor is 8");
+    }
+
+    #[test]
+    fn who_acknowledges_nothing_costs_no_more_than_so_much() {
+        let mut acks = Acks::at(0);
+        // A control record behind each record.
+        for offset in (0..400_000).step_by(2) {
+            acks.deliver(offset, offset, [offset]);
+        }
+        assert!(acks.ahead.len() <= MOST_RUNS && acks.is_overgrown());
+        acks.advance(399_999);
+        assert!(!acks.is_overgrown(), "everything is committed: it begins anew");
+        acks.deliver(400_000, 400_000, [400_000]);
+        assert_eq!(acks.acknowledge(400_000), Some(400_001));
     }
 
     #[test]

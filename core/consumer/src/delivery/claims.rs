@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Delivery, Inner, Owned, Proof};
+use super::{Delivery, Inner, Kept, Proof};
 use crate::batch::{Fence, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{State, TopicPartition, listed};
@@ -61,8 +61,8 @@ impl Delivery {
             let message = format!("nothing was committed: {what}. Poll to go on");
             return Err(Error::rebalancing(message, stale, Vec::new()));
         }
-        let claim = |(partition, owned): (&TopicPartition, &Owned)| {
-            let done = if inner.acking { owned.processed? } else { owned.position };
+        let claim = |(partition, owned): (&TopicPartition, &Kept)| {
+            let done = if inner.acking { owned.processed? } else { owned.returned? };
             (owned.committed.unwrap_or(0) < done).then(|| (partition.clone(), (owned.fence, done)))
         };
         Ok(inner.partitions.iter().filter_map(claim).collect())
@@ -80,9 +80,15 @@ impl Delivery {
         let partition = record.partition();
         inner.check_claims(&Claims::from([(partition.clone(), (record.slice.fence, record.offset() + 1))]))?;
         inner.acking = true;
-        if let Some(owned) = inner.partitions.get_mut(partition)
-            && let Some(done) = owned.acks.acknowledge(record.offset())
-        {
+        let Some(owned) = inner.partitions.get_mut(partition) else { return Ok(()) };
+        if owned.acks.is_overgrown() {
+            let message = format!(
+                "the records of {partition} can't be acknowledged one by one any more: too many were read before the first was. \
+                 Commit them, or acknowledge from the start"
+            );
+            return Err(Error::new(ErrorKind::InvalidState, message));
+        }
+        if let Some(done) = owned.acks.acknowledge(record.offset()) {
             owned.processed = Some(owned.processed.map_or(done, |known| known.max(done)));
         }
         Ok(())

@@ -63,7 +63,7 @@ struct Inner {
     member: Option<Arc<GroupMetadata>>,
     /// Whether it was a group that assigned them, which takes them away again by itself.
     grouped: bool,
-    partitions: BTreeMap<TopicPartition, Owned>,
+    partitions: BTreeMap<TopicPartition, Kept>,
     queue: VecDeque<Slice>,
     /// Partitions whose fence ended and of which no poll has told yet.
     revoked: BTreeSet<TopicPartition>,
@@ -73,6 +73,8 @@ struct Inner {
     proof: Proof,
     /// Whether records are acknowledged one by one: then only that says what is processed.
     acking: bool,
+    /// Handlers run, and nobody else takes records.
+    handlers: bool,
     polling: bool,
     activity: Activity,
     /// What happened to the assignment, for those who listen; nothing is delivered before they have heard.
@@ -107,13 +109,13 @@ pub(crate) struct Counts {
 }
 
 /// A partition that is this consumer's.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owned {
     pub(crate) fence: Fence,
     /// Grows whenever reading has to begin anew. What is fetched under an old turn is void.
     pub(crate) turn: u64,
     /// Grows whenever the position is moved by other than reading.
-    placed: u64,
+    pub(crate) placed: u64,
     /// The next offset that poll returns.
     pub(crate) position: u64,
     /// The next offset to fetch: behind what is queued.
@@ -121,11 +123,35 @@ pub(crate) struct Owned {
     pub(crate) committed: Option<u64>,
     /// The offset up to which records are proven processed.
     pub(crate) processed: Option<u64>,
+    /// The offset behind what was returned since the position was last moved.
+    pub(crate) returned: Option<u64>,
     pub(crate) buffered: u64,
+    /// The application wants nothing of it for now.
     pub(crate) paused: bool,
-    /// What was fetched of it and is kept back while it is paused.
+    /// Its handler has enough for now.
+    pub(crate) throttled: bool,
+}
+
+/// The same with what nobody outside needs to see.
+#[derive(Debug)]
+struct Kept {
+    owned: Owned,
+    /// What was fetched of it and is kept back while it is paused or throttled.
     parked: VecDeque<Slice>,
     acks: Acks,
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Owned;
+    fn deref(&self) -> &Owned {
+        &self.owned
+    }
+}
+
+impl std::ops::DerefMut for Kept {
+    fn deref_mut(&mut self) -> &mut Owned {
+        &mut self.owned
+    }
 }
 
 /// Where a partition of a new assignment is read on, and what is committed of it, if anything is.
@@ -151,6 +177,7 @@ impl Delivery {
                 fatal: None,
                 proof: if auto_commit { Proof::Polls } else { Proof::Words },
                 acking: false,
+                handlers: false,
                 polling: false,
                 activity: Activity { last: Instant::now(), waiting: 0, handling: 0 },
                 rebalances: VecDeque::new(),
@@ -192,11 +219,11 @@ impl Delivery {
     }
 
     pub(crate) fn partitions(&self) -> BTreeMap<TopicPartition, Owned> {
-        self.lock().partitions.clone()
+        self.lock().partitions.iter().map(|(partition, kept)| (partition.clone(), kept.owned)).collect()
     }
 
     pub(crate) fn partition(&self, partition: &TopicPartition) -> Option<Owned> {
-        self.lock().partitions.get(partition).cloned()
+        self.lock().partitions.get(partition).map(|kept| kept.owned)
     }
 
     /// Who this is in its group, while it has an assignment.
@@ -265,7 +292,7 @@ impl Delivery {
 
     fn end_fences_telling(
         &self,
-        tell: impl FnOnce(&mut Inner, &BTreeMap<TopicPartition, Owned>),
+        tell: impl FnOnce(&mut Inner, &BTreeMap<TopicPartition, Kept>),
     ) -> BTreeMap<TopicPartition, u64> {
         let mut inner = self.lock();
         let ended = std::mem::take(&mut inner.partitions);
@@ -312,12 +339,13 @@ impl Delivery {
                 fetched: start.position,
                 committed: start.committed,
                 processed: None,
+                returned: None,
                 buffered: 0,
                 paused: false,
-                parked: VecDeque::new(),
-                acks: Acks::at(start.position),
+                throttled: false,
             };
-            inner.partitions.insert(partition.clone(), owned);
+            let kept = Kept { owned, parked: VecDeque::new(), acks: Acks::at(start.position) };
+            inner.partitions.insert(partition.clone(), kept);
         }
         if inner.listening {
             let assigned = starts.keys().cloned().collect();
@@ -355,7 +383,7 @@ impl Delivery {
     /// What is proven processed and not committed yet, as claims for an automatic commit.
     pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, (Fence, u64)> {
         let inner = self.lock();
-        let claim = |(partition, owned): (&TopicPartition, &Owned)| {
+        let claim = |(partition, owned): (&TopicPartition, &Kept)| {
             Some((partition.clone(), (owned.fence, owned.uncommitted()?)))
         };
         inner.partitions.iter().filter_map(claim).collect()
@@ -416,6 +444,11 @@ impl Delivery {
 }
 
 impl Owned {
+    /// Whether nothing of it is delivered for now.
+    fn is_held(&self) -> bool {
+        self.paused || self.throttled
+    }
+
     fn uncommitted(&self) -> Option<u64> {
         self.processed.filter(|processed| self.committed.unwrap_or(0) < *processed)
     }
@@ -430,7 +463,7 @@ impl Inner {
         if matches!(self.state, State::Closing | State::Closed) { Err(Error::closed()) } else { Ok(()) }
     }
 
-    fn note_revoked(&mut self, ended: &BTreeMap<TopicPartition, Owned>) {
+    fn note_revoked(&mut self, ended: &BTreeMap<TopicPartition, Kept>) {
         if self.listening && !ended.is_empty() {
             self.rebalances.push_back(Rebalance::Revoked(ended.keys().cloned().collect()));
         }
@@ -464,6 +497,7 @@ impl Inner {
         if let Some(owned) = self.partitions.get_mut(&slice.partition) {
             owned.buffered -= bytes;
             owned.position = slice.next_offset();
+            owned.returned = Some(owned.position);
             if self.proof == Proof::Words {
                 let batch = &slice.frame.batch;
                 let (first, last) = (batch.offset(slice.records.start), slice.next_offset() - 1);
@@ -487,7 +521,8 @@ impl Inner {
         owned.buffered += bytes;
         self.buffered += bytes;
         self.counts.records -= slice.records.len() as u64;
-        let queue = if owned.paused { &mut owned.parked } else { &mut self.queue };
+        owned.returned = Some(owned.position);
+        let queue = if owned.is_held() { &mut owned.parked } else { &mut self.queue };
         queue.push_front(slice.clone());
     }
 
@@ -524,7 +559,7 @@ impl Inner {
         let bytes = share(&slice);
         owned.buffered += bytes;
         self.buffered += bytes;
-        let ready = !owned.paused;
+        let ready = !owned.is_held();
         if ready {
             self.queue.push_back(slice);
         } else {

@@ -1,6 +1,6 @@
 //! Seek, pause and resume: what an application does to a partition that it owns. A rebalance forgets all of it.
 
-use super::{Delivery, Inner};
+use super::{Delivery, Inner, Owned};
 use crate::batch::Fence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{State, TopicPartition, listed};
@@ -32,17 +32,25 @@ impl Delivery {
         let mut inner = self.lock();
         inner.owned_or_refuse(partitions, "paused")?;
         for partition in partitions {
-            let Some(owned) = inner.partitions.get_mut(partition).filter(|owned| !owned.paused) else { continue };
-            owned.paused = true;
-            let (parked, queue) = std::mem::take(&mut inner.queue).into_iter().partition(|s| s.partition == *partition);
-            inner.queue = queue;
-            if let Some(owned) = inner.partitions.get_mut(partition) {
-                owned.parked = parked;
-            }
+            inner.hold(partition, |owned| owned.paused = true);
         }
         // Others may be waiting for the room that these take.
         inner.grant_room(self.max_buffered);
         Ok(())
+    }
+
+    /// The same for a handler that has enough, whatever the application says. One that isn't owned any more needs nothing.
+    pub(crate) fn throttle(&self, partition: &TopicPartition, on: bool) {
+        let mut inner = self.lock();
+        if on {
+            inner.hold(partition, |owned| owned.throttled = true);
+            inner.grant_room(self.max_buffered);
+        } else {
+            inner.release(partition, |owned| owned.throttled = false);
+            drop(inner);
+            self.ready.notify_waiters();
+            self.resumed.notify_waiters();
+        }
     }
 
     /// The opposite. All of them or none.
@@ -50,17 +58,34 @@ impl Delivery {
         let mut inner = self.lock();
         inner.owned_or_refuse(partitions, "resumed")?;
         for partition in partitions {
-            let Some(owned) = inner.partitions.get_mut(partition) else { continue };
-            owned.paused = false;
-            let parked = std::mem::take(&mut owned.parked);
-            for slice in parked.into_iter().rev() {
-                inner.queue.push_front(slice);
-            }
+            inner.release(partition, |owned| owned.paused = false);
         }
         drop(inner);
         self.ready.notify_waiters();
         self.resumed.notify_waiters();
         Ok(())
+    }
+
+    /// Goes back to the first record of each partition that handlers were given and have not handled, with nothing held
+    /// back on their account. Returns the partitions that were moved.
+    pub(crate) fn rewind(&self) -> Vec<(TopicPartition, Fence)> {
+        let mut inner = self.lock();
+        let all: Vec<_> = inner.partitions.keys().cloned().collect();
+        let mut moved = Vec::new();
+        for partition in all {
+            inner.release(&partition, |owned| owned.throttled = false);
+            let Some(kept) = inner.partitions.get(&partition) else { continue };
+            let (fence, open) = (kept.fence, kept.acks.first_open());
+            if open < kept.position {
+                inner.place(&partition, open);
+                moved.push((partition, fence));
+            }
+        }
+        inner.grant_room(self.max_buffered);
+        drop(inner);
+        self.ready.notify_waiters();
+        self.resumed.notify_waiters();
+        moved
     }
 
     /// The partitions that are paused.
@@ -94,6 +119,33 @@ impl Inner {
         Err(Error::new(ErrorKind::InvalidState, message))
     }
 
+    /// Keeps back what is fetched of a partition.
+    fn hold(&mut self, partition: &TopicPartition, mark: impl FnOnce(&mut Owned)) {
+        let Some(kept) = self.partitions.get_mut(partition) else { return };
+        let held = kept.is_held();
+        mark(kept);
+        if held {
+            return;
+        }
+        let (parked, queue) = std::mem::take(&mut self.queue).into_iter().partition(|s| s.partition == *partition);
+        self.queue = queue;
+        if let Some(kept) = self.partitions.get_mut(partition) {
+            kept.parked = parked;
+        }
+    }
+
+    /// Delivers it again, unless there is another reason to keep it back.
+    fn release(&mut self, partition: &TopicPartition, mark: impl FnOnce(&mut Owned)) {
+        let Some(kept) = self.partitions.get_mut(partition) else { return };
+        mark(kept);
+        if kept.is_held() {
+            return;
+        }
+        for slice in std::mem::take(&mut kept.parked).into_iter().rev() {
+            self.queue.push_front(slice);
+        }
+    }
+
     /// Puts a partition to an offset, with nothing buffered, under a new turn.
     pub(super) fn place(&mut self, partition: &TopicPartition, offset: u64) {
         let Some(owned) = self.partitions.get_mut(partition) else { return };
@@ -101,6 +153,7 @@ impl Inner {
         owned.placed += 1;
         owned.position = offset;
         owned.fetched = offset;
+        owned.returned = None;
         owned.acks = Acks::at(offset);
         owned.parked.clear();
         self.buffered -= std::mem::take(&mut owned.buffered);

@@ -26,7 +26,7 @@ impl Delivery {
                 let mut inner = self.lock();
                 let owned = inner.partitions.get(partition);
                 let owned = owned.filter(|owned| (owned.fence, owned.turn) == (fence, turn)).ok_or(Stale)?;
-                if !owned.paused {
+                if !owned.is_held() {
                     if inner.waiting.is_empty() && inner.fits(estimate, self.max_buffered) {
                         inner.reserved += estimate;
                         break None;

@@ -4,6 +4,7 @@ use std::sync::MutexGuard;
 
 use tokio::time::Instant;
 
+use super::acks::Acks;
 use super::{Delivery, Inner, Proof};
 use crate::batch::{Batch, Fence, Record};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +22,9 @@ impl Delivery {
     pub(crate) fn begin_poll(&self) -> Result<Polling<'_>> {
         let mut inner = self.lock();
         inner.usable()?;
+        if inner.handlers {
+            return Err(handled_by_handlers());
+        }
         let exclusive = inner.proof == Proof::Polls;
         if exclusive {
             if inner.polling {
@@ -58,9 +62,45 @@ impl Delivery {
         inner.activity.last = Instant::now();
     }
 
-    /// From now on this is what proves a record processed. Returns what did before.
-    pub(crate) fn prove_by(&self, proof: Proof) -> Proof {
-        std::mem::replace(&mut self.lock().proof, proof)
+    /// From now on handlers take the records, and prove them; nobody else may. Returns what proved them before.
+    pub(crate) fn begin_handling(&self) -> Result<Proof> {
+        let mut inner = self.lock();
+        inner.usable()?;
+        if inner.handlers {
+            return Err(handled_by_handlers());
+        }
+        if inner.polling {
+            return Err(overlapping());
+        }
+        inner.handlers = true;
+        for kept in inner.partitions.values_mut() {
+            // What was returned before is not theirs.
+            kept.acks = Acks::at(kept.position);
+        }
+        // What the last poll returned was not said to be processed.
+        inner.outstanding.clear();
+        inner.handed = None;
+        Ok(std::mem::replace(&mut inner.proof, Proof::Words))
+    }
+
+    /// Handlers are done.
+    pub(crate) fn end_handling(&self, proof: Proof) {
+        let mut inner = self.lock();
+        inner.handlers = false;
+        inner.acking = false;
+        inner.proof = proof;
+        drop(inner);
+        self.ready.notify_waiters();
+    }
+
+    /// Whether handlers run.
+    pub(crate) fn is_handling(&self) -> bool {
+        self.lock().handlers
+    }
+
+    /// The error that the next poll would raise, where the membership has ended because nobody polled.
+    pub(crate) fn take_raised(&self) -> Option<Error> {
+        self.lock().raised.take()
     }
 
     /// From now on rebalances are kept until somebody has heard of them, and nothing is delivered before.
@@ -157,6 +197,9 @@ impl Delivery {
         if let Err(error) = inner.usable() {
             return step_end(error);
         }
+        if inner.handlers {
+            return Err(handled_by_handlers());
+        }
         if inner.polling {
             return Err(overlapping());
         }
@@ -213,6 +256,12 @@ impl Inner {
 fn overlapping() -> Error {
     let message = "another poll of this consumer is in progress: with enable_auto_commit each poll says that the records \
                    before it are processed, so polls can't overlap. Poll from one thread, or set enable_auto_commit to false";
+    Error::new(ErrorKind::InvalidState, message)
+}
+
+fn handled_by_handlers() -> Error {
+    let message = "handlers take this consumer's records already: they can't be polled or iterated over beside a run, and one \
+                   run has to end before another begins";
     Error::new(ErrorKind::InvalidState, message)
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Pending {
     deadline: Option<Instant>,
     /// Nobody: the engine's own commits.
     answer: Option<oneshot::Sender<Result<()>>>,
+    /// Nobody ever waited for it.
+    own: bool,
     /// It was on its way at least once and got no answer, so that its outcome is unknown.
     unknown: bool,
     /// Its time was over while it was on its way: it isn't sent again.
@@ -28,14 +30,16 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(super) fn new(claims: Claims, deadline: Option<Instant>, answer: Option<oneshot::Sender<Result<()>>>) -> Self {
-        Self { claims, deadline, answer, unknown: false, expired: false, alone: false }
+        let own = answer.is_none();
+        Self { claims, deadline, answer, own, unknown: false, expired: false, alone: false }
     }
 
     pub(super) fn alone(self) -> Self {
         Self { alone: true, ..self }
     }
 
-    /// One commit for each partition, so that what is wrong with one doesn't hold up the others.
+    /// One commit for each partition, so that what is wrong with one doesn't hold up the others. Only the engine's own may be
+    /// taken apart.
     pub(super) fn apart(self) -> Vec<Self> {
         let single = |(partition, claim)| Self::new(Claims::from([(partition, claim)]), None, None).alone();
         self.claims.into_iter().map(single).collect()
@@ -43,7 +47,7 @@ impl Pending {
 
     /// Whether it is the engine's own, and nobody waits for it.
     pub(super) fn is_own(&self) -> bool {
-        self.answer.is_none()
+        self.own
     }
 
     /// It was on its way, and whether it counts was never said.

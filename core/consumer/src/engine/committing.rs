@@ -74,6 +74,7 @@ impl Session {
     pub(super) fn send_commits(&mut self) {
         // The last look before a byte is sent, and the end of those that nothing will be sent of.
         self.refuse_stale_commits();
+        self.check_commits_wait();
         if self.commits.open || self.commits.pausing || !self.machine.may_commit() {
             return;
         }
@@ -126,6 +127,7 @@ impl Session {
         match result {
             Ok(_) => {
                 self.common.shared.health.facts().commits += 1;
+                self.common.shared.health.recovered(&Part::Commits);
                 self.commit_backoff.reset();
                 for pending in sent {
                     for (partition, (fence, offset)) in &pending.claims {
@@ -136,7 +138,10 @@ impl Session {
                 self.feed(Event::Alive { generation });
             }
             Err(CallError::Refused(error)) => match error.meaning() {
-                meaning if is_passing(&meaning) => self.commit_later(sent),
+                meaning if is_passing(&meaning) => {
+                    self.common.shared.health.trouble(Part::Commits, &error.to_string());
+                    self.commit_later(sent);
+                }
                 Meaning::OffsetRegression if sent.len() > 1 => {
                     self.commits.put_back(sent.into_iter().map(Pending::alone).collect());
                 }
@@ -178,7 +183,8 @@ impl Session {
                             "nothing was committed: the group no longer counts {} as this member's. Poll to go on",
                             listed(&stale)
                         );
-                        pending.end(Err(Error::rebalancing(message, stale, Vec::new())));
+                        // One that was sent before, and not answered then, may have counted.
+                        pending.end_stale(Error::rebalancing(message, stale, Vec::new()));
                     }
                 }
                 meaning => {
@@ -187,7 +193,7 @@ impl Session {
                         Meaning::Unauthorized => ErrorKind::Authorization,
                         _ => ErrorKind::Broker,
                     };
-                    self.common.shared.health.trouble(Part::Coordinator, &error.to_string());
+                    self.common.shared.health.trouble(Part::Commits, &error.to_string());
                     for pending in sent {
                         let message =
                             format!("the broker refuses the commit of {}: {error}", listed(pending.claims.keys()));
@@ -225,5 +231,13 @@ impl Session {
 
     pub(crate) fn expire_commits(&mut self, now: Instant) {
         self.commits.expire(now);
+        self.check_commits_wait();
+    }
+
+    /// Where no commit waits any more, none fails.
+    fn check_commits_wait(&self) {
+        if self.commits.is_empty() {
+            self.common.shared.health.recovered(&Part::Commits);
+        }
     }
 }

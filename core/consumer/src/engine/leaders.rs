@@ -7,7 +7,6 @@ use tokio::time::sleep;
 
 use crate::backoff::Backoff;
 use crate::brokers::Address;
-use crate::health::Part;
 use crate::types::TopicPartition;
 
 use super::Outcome;
@@ -101,7 +100,7 @@ impl Session {
         self.leaders.asking = false;
         if self.leaders.waiting.is_empty() {
             // Nobody needs to know any more.
-            self.common.shared.health.recovered(&Part::Topic);
+            self.forgive_topic();
         } else {
             self.ask_leaders();
         }

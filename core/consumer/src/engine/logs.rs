@@ -39,6 +39,8 @@ pub(crate) enum Probe {
     Nothing,
     /// The start is below what is kept.
     BelowRetention,
+    /// There is one, and it is too large for a reply.
+    TooLarge,
 }
 
 /// What METADATA says of a topic, in addresses that can be used.
@@ -143,8 +145,7 @@ impl Logs {
             Ok(records) => Ok(Probe::At(records.0.offset(0))),
             Err(CallError::Refused(error)) => match error.meaning() {
                 Meaning::OutOfRange { .. } => Ok(Probe::BelowRetention),
-                // There is a record, and a large one.
-                Meaning::ReplyTooLarge => Ok(Probe::At(offset)),
+                Meaning::ReplyTooLarge => Ok(Probe::TooLarge),
                 _ => Err(CallError::Refused(error)),
             },
             Err(error) => Err(error),

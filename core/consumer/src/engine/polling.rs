@@ -19,7 +19,11 @@ impl Reader {
             self.sizing.heed_topic();
             let room = self.delivery.reserve(&self.partition, self.fence, self.turn, self.sizing.estimate()).await;
             let Ok(room) = room else { return End::Stale };
-            // A link that has to make way, or that the broker closed while the buffer was full, is no fault.
+            // A link that has to make way, or that the broker closed while the buffer was full, is no fault. One that never
+            // brought an answer is.
+            if seat.link.is_dead() && self.on_answer.is_some() {
+                return End::Lost(format!("{}: no connection", seat.link.address()));
+            }
             if seat.is_retired() || seat.link.is_dead() {
                 return End::Moved;
             }

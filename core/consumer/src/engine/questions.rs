@@ -11,12 +11,13 @@ use tokio::time::sleep;
 
 use crate::brokers::{CallError, Coordinator, is_passing};
 use crate::error::{Error, ErrorKind, Result};
+use crate::health::Part;
 use crate::types::{GroupDescription, GroupMember, LogBounds, PartitionDescription, TopicPartition};
 
 use super::Outcome;
 use super::logs::{Log, Logs, Probe};
 use super::session::Session;
-use super::starts::fetch;
+use super::starts::{PROBES, fetch};
 
 /// Where an answer goes.
 pub(crate) type Answer<T> = oneshot::Sender<Result<T>>;
@@ -39,9 +40,6 @@ pub(crate) struct Position {
     pub(crate) offset: u64,
     pub(crate) more: bool,
 }
-
-/// How many probes are on their way at once, each on a connection of its own.
-const PROBES: usize = 8;
 
 impl Question {
     /// What to say where nobody can be asked any more.
@@ -115,16 +113,19 @@ impl Session {
         ask: impl Fn() -> F + Send + 'static,
     ) {
         let mut backoff = self.common.shared.backoff();
+        let health = Arc::clone(&self.common.shared.health);
         self.run(async move {
             while !answer.is_closed() {
                 let result = match ask().await {
                     Ok(found) => Ok(found),
-                    Err(CallError::Unsent(_) | CallError::Lost(_)) => {
+                    Err(CallError::Unsent(why) | CallError::Lost(why)) => {
+                        health.unreachable(Part::Question, &why);
                         sleep(backoff.next()).await;
                         continue;
                     }
                     Err(CallError::Refused(error)) => match error.meaning() {
                         meaning if is_passing(&meaning) || meaning == Meaning::GroupNotFound => {
+                            health.trouble(Part::Question, &error.to_string());
                             sleep(backoff.next()).await;
                             continue;
                         }
@@ -140,6 +141,8 @@ impl Session {
                 let _ = answer.send(result);
                 break;
             }
+            // It is answered, or nobody waits for it any more.
+            health.recovered(&Part::Question);
             Outcome::Nothing
         });
     }
@@ -200,7 +203,7 @@ impl Asked {
         let nothing = match self.logs.probe(name.partition, &log.leader, &self.logs.stranger, from).await? {
             Probe::At(first) => first >= end,
             Probe::Nothing => true,
-            Probe::BelowRetention => false,
+            Probe::BelowRetention | Probe::TooLarge => false,
         };
         Ok(if nothing { 0 } else { behind })
     }

@@ -44,12 +44,20 @@ struct Reading {
     sizing: Sizing,
     leader: Option<Address>,
     streams: bool,
-    /// Somebody streams under the group's name, and there is no point in taking turns.
-    contested: bool,
+    /// Another reader has taken the group's stream, and there is no point in taking turns.
+    replaced: bool,
+    /// How many streams ended without a word. A second one may be that, too.
+    lost: u32,
     /// The next record can't be streamed: the reply to a request says why, or passes it.
     stuck: bool,
     /// Readers that ended since the last reply.
     failures: Arc<AtomicU32>,
+}
+
+impl Reading {
+    fn is_contested(&self) -> bool {
+        self.replaced || self.lost > 1
+    }
 }
 
 impl Readings {
@@ -83,7 +91,8 @@ impl Session {
                 sizing: Sizing::new(most, buffer, Arc::clone(&self.record_bytes)),
                 leader: None,
                 streams: false,
-                contested: false,
+                replaced: false,
+                lost: 0,
                 stuck: false,
                 failures: Arc::default(),
             };
@@ -152,9 +161,10 @@ impl Session {
             false => Source::Polling(links.seat(&leader, partition)),
         };
         // Where the position is what is committed, the broker starts there by itself. Everywhere else the committed offset
-        // would win over the one we ask for, so the request names a group that has none.
-        let at_committed = owned.fetched == owned.committed.unwrap_or(0);
-        let by_group = at_committed && !(reading.streams && reading.contested);
+        // would win over the one we ask for, so the request names a group that has none. What was moved by hand is not
+        // trusted to be at the committed offset: a transaction may have committed further, or an answer may be lost.
+        let at_committed = owned.placed == 0 && owned.fetched == owned.committed.unwrap_or(0);
+        let by_group = at_committed && !(reading.streams && reading.is_contested());
         let group = if by_group { self.group.clone() } else { reader_group(&self.group, &member) };
         let health = Arc::clone(&shared.health);
         let (part, failures) = (Part::Partition(partition.clone()), Arc::clone(&reading.failures));
@@ -198,7 +208,7 @@ impl Session {
             End::Stale | End::Moved => 0,
             _ => reading.failures.fetch_add(1, Ordering::Relaxed),
         };
-        if failures == 0 {
+        if failures == 0 && !matches!(end, End::Stale | End::Moved) {
             // The reader before this one had got somewhere: pauses start short again.
             self.leaders.backoff.reset();
         }
@@ -207,6 +217,7 @@ impl Session {
             End::Stale | End::Moved => self.read(&partition, fence),
             End::Lost(why) => {
                 let streams = reading.streams;
+                reading.lost += u32::from(streams);
                 self.trouble_reading(&partition, &why);
                 if streams { self.resume_stream(partition, fence) } else { self.read_after_metadata(partition) }
             }
@@ -328,7 +339,7 @@ impl Session {
             "replaced" => {
                 // Another reader streams under the group's name. If it is the new owner, a heartbeat tells us; if it is
                 // somebody else, both can have what they want under different names.
-                reading.contested = true;
+                reading.replaced = true;
                 tracing::info!(%partition, "another reader has taken the group's stream: going on under a name of our own");
                 self.feed(Event::HeartbeatDue);
                 self.read_later(partition, fence);

@@ -386,7 +386,7 @@ impl Session {
             member: member.to_string(),
             generation,
         });
-        if starts.is_empty() {
+        if starts.is_empty() && !self.machine.is_alone() {
             tracing::info!(group = %self.group, "nothing is assigned: there are more members than partitions, and this one waits to take over");
         }
         self.common.shared.delivery.install(&starts, member);
@@ -449,13 +449,18 @@ impl Session {
         }
     }
 
+    /// The topic is there, or nobody asks for it any more.
+    pub(super) fn forgive_topic(&mut self) {
+        self.common.shared.health.recovered(&Part::Topic);
+        self.missing_since = None;
+    }
+
     /// METADATA came back: for a session that isn't a member yet, this says whether there is such a topic.
     fn on_leaders(&mut self, ticket: Option<u64>, result: Result<Leadership, CallError>) {
         let health = Arc::clone(&self.common.shared.health);
         match result {
             Ok(leadership) => {
-                health.recovered(&Part::Topic);
-                self.missing_since = None;
+                self.forgive_topic();
                 self.take_leaders(&leadership);
                 if let Some(ticket) = ticket {
                     self.answer(ticket, Event::Located);

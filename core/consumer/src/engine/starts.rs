@@ -28,6 +28,9 @@ const AT_ONCE: usize = 256;
 /// For how long, and a little more, a commit that was taken may not be seen yet.
 const FOLLOWER_LAG: Duration = Duration::from_millis(200);
 
+/// How many looks at where a read would start are on their way at once.
+pub(super) const PROBES: usize = 8;
+
 /// How long the earliest offset is waited for. Without it reading begins at 0, and the leader says where the log begins.
 const EARLIEST_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -203,12 +206,15 @@ impl Policy {
             // A commit of 0 may have been taken a moment ago, and not be seen yet.
             sleep(FOLLOWER_LAG).await;
         }
-        try_join_all(logs.into_iter().map(|(partition, log)| self.begin_one(partition, log)))
-            .await
-            .map(|starts| starts.into_iter().collect())
+        let (mut starts, all) = (Starts::new(), logs.into_iter().collect::<Vec<_>>());
+        // Each may open a connection of its own, of which a broker has few.
+        for some in all.chunks(PROBES) {
+            starts.extend(try_join_all(some.iter().map(|(partition, log)| self.begin_one(*partition, log))).await?);
+        }
+        Ok(starts)
     }
 
-    async fn begin_one(&self, partition: u32, log: Log) -> Result<(TopicPartition, Start), Unplaced> {
+    async fn begin_one(&self, partition: u32, log: &Log) -> Result<(TopicPartition, Start), Unplaced> {
         let end = self.logs.end(&log.bounds);
         if let Some(membership) = &self.membership {
             // The group's committed offset beats the one that is asked for: a start below the end was committed. Where
@@ -217,16 +223,20 @@ impl Policy {
                 0 => true,
                 _ => match self.logs.probe(partition, &log.leader, &membership.group, end).await? {
                     Probe::At(first) => first < end,
-                    Probe::BelowRetention => true,
+                    // What is too large to be shown lies before the end: nothing lies behind it.
+                    Probe::BelowRetention | Probe::TooLarge => true,
                     Probe::Nothing => false,
                 },
             };
             if committed {
-                if self.reset == Reset::Latest {
-                    // It says so to everybody who asks later, when the log isn't empty any more.
-                    self.pin(membership, partition, 0).await?;
-                }
-                return Ok(self.start(partition, log.bounds.earliest, None));
+                // With latest a 0 says so to everybody who asks later, when the log isn't empty any more. And where the first
+                // answer was from before a commit, this one is not.
+                let offset = match self.reset {
+                    Reset::Latest => self.pin(membership, partition, 0).await?,
+                    _ => membership.fetch(partition).await?,
+                };
+                let committed = (offset > 0).then_some(offset);
+                return Ok(self.start(partition, committed.unwrap_or(log.bounds.earliest), committed));
             }
         }
         match self.reset {

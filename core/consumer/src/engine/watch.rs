@@ -50,6 +50,7 @@ impl Session {
         // What fails here fails where it matters too, and is told of there.
         let Some(Seen { leadership, positions, logs, shared_out }) = seen else { return };
         let count = leadership.leaders.len();
+        self.forgive_topic();
         self.follow_leaders(&leadership);
         let health = &self.common.shared.health;
         let before = std::mem::take(&mut self.beyond);
