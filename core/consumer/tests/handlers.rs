@@ -295,3 +295,49 @@ async fn a_handler_pauses_its_own_partition_and_that_holds() {
     closed(&consumer).await;
     soon("run to end", running).await.unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_hangs_beside_one_that_failed_keeps_nobody_from_closing() {
+    let cluster = cluster_with(1, 2, 20).await;
+    let consumer = consumer(&cluster);
+    let stuck = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&stuck);
+    let running = run(&consumer, move |record| {
+        let fails = record.partition().partition == 1;
+        if !fails {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        let other = Arc::clone(&counter);
+        async move {
+            if !fails {
+                std::future::pending::<()>().await;
+            }
+            while other.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+            Err("no".to_owned())
+        }
+    });
+    until("one to hang", &consumer, |_| stuck.load(Ordering::SeqCst) == 1).await;
+    closed(&consumer).await;
+    let _ = soon("run to end", running).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_seek_beside_handlers_is_obeyed_by_what_is_handed_out_already() {
+    let cluster = cluster_with(1, 1, 400).await;
+    let consumer = consumer(&cluster);
+    let handled = Handled::default();
+    let (noting, weak) = (Arc::clone(&handled), Arc::downgrade(&consumer));
+    let running = run(&consumer, move |record| {
+        note(&noting, &record);
+        if record.offset() == 10 {
+            weak.upgrade().unwrap().seek(&tp(0), 300).unwrap();
+        }
+        async { Ok(()) }
+    });
+    until("all from there", &consumer, |_| total(&handled) == 111).await;
+    closed(&consumer).await;
+    soon("run to end", running).await.unwrap().unwrap();
+    assert_eq!(handled.lock().unwrap()[&0], (0..=10).chain(300..400).collect::<Vec<_>>());
+}

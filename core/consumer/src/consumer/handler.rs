@@ -14,7 +14,7 @@ use crate::delivery::Proof;
 use crate::engine::Message;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::types::TopicPartition;
+use crate::types::{State, TopicPartition};
 
 /// Why [`Consumer::run`] ended while the consumer wasn't closed.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Consumer {
             match self.turn(&mut workers).await {
                 Ok(None) => {}
                 Ok(Some(failed)) => {
-                    workers.finish().await;
+                    workers.finish(self).await;
                     return Err(failed);
                 }
                 Err(error) => {
@@ -229,11 +229,21 @@ where
         wants
     }
 
-    /// Lets every worker finish the record that it is at.
-    async fn finish(&mut self) {
+    /// Lets every worker finish the record that it is at, unless close or a rebalance comes in between.
+    async fn finish(&mut self, consumer: &Consumer) {
         self.stop.cancel();
         self.by_partition.clear();
-        self.join().await;
+        let generation = self.shared.delivery.local_generation();
+        while !self.tasks.is_empty() {
+            let changed = consumer.changed();
+            if consumer.state() != State::Running || self.shared.delivery.local_generation() != generation {
+                return self.cancel().await;
+            }
+            tokio::select! {
+                Some(ended) = self.tasks.join_next() => note(ended),
+                () = changed => {}
+            }
+        }
     }
 
     /// Ends all workers at their next await, and waits until they have.
@@ -277,6 +287,11 @@ async fn work<H, F, E>(
             let (partition, offset) = (record.partition().clone(), record.offset());
             if stop.is_cancelled() {
                 return;
+            }
+            if !shared.delivery.is_wanted(&slice) {
+                // A seek has left it behind.
+                let _ = tell.send(News::Handled(partition, slice.fence));
+                continue;
             }
             let handling = AtWork::begin(&shared);
             let handled = handler(record.clone()).await;

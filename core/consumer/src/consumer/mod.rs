@@ -220,7 +220,10 @@ impl Consumer {
     /// Errors: as for [`seek`](Self::seek).
     pub fn resume(&self, partitions: &[TopicPartition]) -> Result<()> {
         self.check_topic(partitions)?;
-        self.shared.delivery.resume(partitions)
+        for (partition, fence) in self.shared.delivery.resume(partitions)? {
+            self.send(Message::Moved { partition, fence })?;
+        }
+        Ok(())
     }
 
     /// Closes: commits what is waiting and what is proven processed, leaves the group, ends everything. `None` is 10 seconds.

@@ -51,6 +51,20 @@ impl Acks {
         self.overgrown
     }
 
+    /// Reading goes on elsewhere. What was handed out and lies before is still owed; what lies behind will be handed out anew.
+    pub(super) fn go_to(&mut self, offset: u64) {
+        if offset >= self.delivered {
+            return;
+        }
+        self.delivered = offset;
+        self.done = self.done.min(offset);
+        self.ahead.retain(|start, _| *start < offset);
+        if let Some(mut last) = self.ahead.last_entry() {
+            let end = last.get_mut();
+            *end = (*end).min(offset);
+        }
+    }
+
     /// The first offset that isn't acknowledged, of what was delivered.
     pub(super) fn first_open(&self) -> u64 {
         self.done
@@ -124,6 +138,30 @@ mod tests {
         assert_eq!(acks.acknowledge(3), Some(7), "4 and 5 are no records");
         acks.deliver(9, 9, [9]);
         assert_eq!(acks.acknowledge(7), Some(9), "nor is 8");
+    }
+
+    #[test]
+    fn what_was_handed_out_before_a_seek_is_still_owed() {
+        let mut acks = Acks::at(0);
+        acks.deliver(0, 9, 0..10);
+        acks.acknowledge(7);
+        acks.go_to(5);
+        assert_eq!(acks.acknowledge(8), None, "it will be handed out anew");
+        acks.deliver(5, 9, 5..10);
+        for offset in 5..10 {
+            assert_eq!(acks.acknowledge(offset), None, "0 to 4 are with somebody");
+        }
+        for offset in (0..4).rev() {
+            acks.acknowledge(offset);
+        }
+        assert_eq!(acks.acknowledge(4), Some(10));
+        acks.go_to(50);
+        acks.deliver(50, 50, [50]);
+        assert_eq!(acks.acknowledge(50), Some(51), "what was skipped is owed by nobody");
+        acks.deliver(51, 52, 51..53);
+        acks.go_to(60);
+        acks.deliver(60, 60, [60]);
+        assert_eq!(acks.acknowledge(60), None, "51 and 52 are");
     }
 
     #[test]

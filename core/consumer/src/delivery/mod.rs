@@ -138,6 +138,8 @@ struct Kept {
     owned: Owned,
     /// What was fetched of it and is kept back while it is paused or throttled.
     parked: VecDeque<Slice>,
+    /// Some of that was let go, since others needed the room.
+    dropped: bool,
     acks: Acks,
 }
 
@@ -285,8 +287,10 @@ impl Delivery {
     /// The same where the member has left because nobody polled. The next poll raises this instead of a rebalance.
     pub(crate) fn expel(&self, error: impl FnOnce(Vec<TopicPartition>) -> Error) {
         self.end_fences_telling(|inner, ended| {
-            inner.revoked.clear();
-            inner.raised = Some(error(ended.keys().cloned().collect()));
+            // What an earlier rebalance took, and nobody was told of, is told with it.
+            let mut stale = std::mem::take(&mut inner.revoked);
+            stale.extend(ended.keys().cloned());
+            inner.raised = Some(error(stale.into_iter().collect()));
         });
     }
 
@@ -344,7 +348,8 @@ impl Delivery {
                 paused: false,
                 throttled: false,
             };
-            let kept = Kept { owned, parked: VecDeque::new(), acks: Acks::at(start.position) };
+            let acks = Acks::at(start.position);
+            let kept = Kept { owned, parked: VecDeque::new(), dropped: false, acks };
             inner.partitions.insert(partition.clone(), kept);
         }
         if inner.listening {
@@ -398,9 +403,10 @@ impl Delivery {
     }
 
     /// The reset policy moves a partition whose position the broker can't serve.
-    pub(crate) fn reset_position(&self, partition: &TopicPartition, fence: Fence, offset: u64) {
+    pub(crate) fn reset_position(&self, partition: &TopicPartition, fence: Fence, turn: u64, offset: u64) {
         let mut inner = self.lock();
-        let Some(owned) = inner.partitions.get_mut(partition).filter(|owned| owned.fence == fence) else { return };
+        let owned = inner.partitions.get_mut(partition);
+        let Some(owned) = owned.filter(|owned| (owned.fence, owned.turn) == (fence, turn)) else { return };
         if offset >= owned.fetched && owned.buffered > 0 {
             // What was fetched before is good, and comes first.
             owned.fetched = offset;
@@ -408,6 +414,13 @@ impl Delivery {
             inner.place(partition, offset);
         }
         inner.grant_room(self.max_buffered);
+    }
+
+    /// Whether this was neither taken away nor left behind by a seek.
+    pub(crate) fn is_wanted(&self, slice: &Slice) -> bool {
+        let inner = self.lock();
+        let owned = inner.partitions.get(&slice.partition);
+        owned.is_some_and(|owned| (owned.fence, owned.placed) == (slice.fence, slice.placed))
     }
 
     /// For how long the application has given no sign of life; nothing while somebody waits for records.

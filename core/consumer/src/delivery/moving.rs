@@ -1,11 +1,9 @@
 //! Seek, pause and resume: what an application does to a partition that it owns. A rebalance forgets all of it.
 
-use super::{Delivery, Inner, Owned};
+use super::{Delivery, Inner, Kept, Owned};
 use crate::batch::Fence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{State, TopicPartition, listed};
-
-use super::acks::Acks;
 
 impl Delivery {
     /// Moves a partition to an offset. What was fetched of it is void, and so is what was proven processed beyond there.
@@ -54,16 +52,24 @@ impl Delivery {
     }
 
     /// The opposite. All of them or none.
-    pub(crate) fn resume(&self, partitions: &[TopicPartition]) -> Result<()> {
+    ///
+    /// Returns those of which has to be fetched again what was kept back.
+    pub(crate) fn resume(&self, partitions: &[TopicPartition]) -> Result<Vec<(TopicPartition, Fence)>> {
         let mut inner = self.lock();
         inner.owned_or_refuse(partitions, "resumed")?;
         for partition in partitions {
             inner.release(partition, |owned| owned.paused = false);
         }
+        let dropped = |kept: &mut Kept| std::mem::take(&mut kept.dropped);
+        let again = partitions.iter().filter_map(|partition| {
+            let kept = inner.partitions.get_mut(partition)?;
+            dropped(kept).then(|| (partition.clone(), kept.fence))
+        });
+        let again = again.collect();
         drop(inner);
         self.ready.notify_waiters();
         self.resumed.notify_waiters();
-        Ok(())
+        Ok(again)
     }
 
     /// Goes back to the first record of each partition that handlers were given and have not handled, with nothing held
@@ -154,7 +160,7 @@ impl Inner {
         owned.position = offset;
         owned.fetched = offset;
         owned.returned = None;
-        owned.acks = Acks::at(offset);
+        owned.acks.go_to(offset);
         owned.parked.clear();
         self.buffered -= std::mem::take(&mut owned.buffered);
         self.queue.retain(|slice| slice.partition != *partition);
@@ -164,6 +170,7 @@ impl Inner {
     pub(super) fn drop_parked(&mut self) {
         for owned in self.partitions.values_mut().filter(|owned| !owned.parked.is_empty()) {
             owned.parked.clear();
+            owned.dropped = true;
             owned.fetched = owned.position;
             owned.turn += 1;
             self.buffered -= std::mem::take(&mut owned.buffered);

@@ -313,7 +313,7 @@ impl Session {
             Ok(offset) => {
                 let from = owned.fetched;
                 tracing::warn!(%partition, from, to = offset, "the broker can't serve the position: the reset policy goes on elsewhere");
-                delivery.reset_position(&partition, fence, offset);
+                delivery.reset_position(&partition, fence, turn, offset);
                 self.read(&partition, fence);
             }
             Err(Unplaced::Fatal(error)) => self.fail(error),
