@@ -1,13 +1,15 @@
 //! Brokers of a cluster die, come back and stop for a while. Nothing is published meanwhile: whether the broker survives
 //! that isn't the question here.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cursus_consumer::{Commit, Consumer};
+use cursus_consumer::{Commit, Consumer, Record};
 use tokio::time::sleep;
 
-use crate::consumers::{PATIENCE, Seen, closed, poll, read_and_commit_all, soon, until};
-use crate::place::{Place, unique};
+use crate::client::Client;
+use crate::consumers::{PATIENCE, Seen, closed, poll, read, read_and_commit_all, soon, until};
+use crate::place::{Place, mode, unique};
 
 const PARTITIONS: u32 = 6;
 
@@ -24,7 +26,7 @@ async fn filled(each: u64) -> Option<Place> {
 }
 
 /// A consumer that fetches little ahead, so that what fails fails in the middle of reading.
-fn slow_consumer(place: &Place) -> std::sync::Arc<Consumer> {
+fn slow_consumer(place: &Place) -> Arc<Consumer> {
     let settings = [
         ("max_poll_records", 50u64.into()),
         ("fetch_batch_size", 100u64.into()),
@@ -60,7 +62,8 @@ async fn finished(place: &Place, consumer: &Consumer, seen: &mut Seen) {
 fn report(what: &str, consumer: &Consumer, seen: &mut Seen) {
     let statistics = consumer.statistics();
     println!(
-        "{what}: {} records, 0 lost, {} duplicates, longest silence {:.1} s, {} rebalances, {} reconnects, {} commits",
+        "{}: {what}: {} records, {} duplicates, longest silence {:.1} s, {} rebalances, {} reconnects, {} commits",
+        mode(),
         seen.distinct(),
         seen.duplicates(),
         seen.longest_silence().as_secs_f64(),
@@ -145,6 +148,62 @@ async fn a_coordinator_is_killed_for_a_minute_and_a_leader_for_good_while_a_slow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_outlive_a_coordinator_killed_for_a_minute_and_then_a_leader() {
+    let Some(place) = filled(10_000).await else { return };
+    let coordinator = place.coordinator(&place.group).await;
+    let consumer = slow_consumer(&place);
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let (handling, noted) = (Arc::clone(&consumer), Arc::clone(&seen));
+    let handle = move |record: Record| {
+        let noted = Arc::clone(&noted);
+        async move {
+            sleep(Duration::from_millis(11)).await;
+            noted.lock().unwrap().add_record(&record);
+            Ok::<_, String>(())
+        }
+    };
+    let running = tokio::spawn(async move { handling.run(handle).await });
+    let count = || seen.lock().unwrap().distinct();
+    let until_handled = async |goal: u64| {
+        // Six partitions at 11 ms a record: slower than anything here is waited for.
+        let end = Instant::now() + 4 * PATIENCE;
+        while count() < goal {
+            assert!(
+                Instant::now() < end && !running.is_finished(),
+                "{} handled; {:#?}",
+                count(),
+                consumer.statistics()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    until_handled(5000).await;
+    let member = consumer.statistics().member;
+    place.cluster().kill(&coordinator);
+    let before = count();
+    sleep(Duration::from_secs(60)).await;
+    assert!(count() > before + 15_000, "handling stood still: {before} to {}", count());
+    place.cluster().heal(&coordinator).await;
+    report("handlers, coordinator down for 60 s", &consumer, &mut seen.lock().unwrap());
+    until_handled(45_000).await;
+    assert_eq!(consumer.statistics().member, member, "resumed, not joined afresh");
+    let leader = a_mere_leader(&place).await.unwrap();
+    place.cluster().kill(&leader);
+    let took = failover(&place, &leader).await;
+    until_handled(60_000).await;
+    let ends = place.ends().await;
+    place.wait_committed(&ends).await;
+    until("all to be well", &consumer, |c| c.statistics().failing_seconds.is_none()).await;
+    closed(&consumer).await;
+    soon("the run to end", running).await.unwrap().expect("closed");
+    seen.lock().unwrap().assert_each_once_in_order(&ends);
+    let what = format!("handlers, then a leader killed, others named after {took:.1?}");
+    report(&what, &consumer, &mut seen.lock().unwrap());
+    assert_eq!(consumer.statistics().rebalances, 0);
+    place.cluster().heal(&leader).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_is_paused_and_resumed() {
     let Some(place) = filled(1000).await else { return };
     let leader = a_mere_leader(&place).await.unwrap();
@@ -207,4 +266,42 @@ async fn a_new_member_joins_once_the_coordinator_is_back() {
     let mut seen = Seen::default();
     finished(&place, &consumer, &mut seen).await;
     report("joined late", &consumer, &mut seen);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_leads_no_more_is_left_where_nothing_has_failed() {
+    let Some(place) = Place::several().await else { return };
+    place.create(3).await;
+    place.fill(3, 0..50, 50).await;
+    let consumer = place.consumer(&[("metadata_refresh_ms", 500u64.into())]);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 150).await;
+    let mut at = 50;
+    for _ in 0..2 {
+        // The next broker leads from now on, and nothing has failed.
+        let old = place.leader(0).await;
+        let number = place.brokers.iter().position(|broker| *broker == old).expect("one of CURSUS_BROKERS");
+        let new = place.brokers[(number + 1) % place.brokers.len()].clone();
+        let mut client = Client::connect(&old).await.unwrap();
+        let id = new.replace(':', "-");
+        let done = client.tell(&format!("ELECT_LEADER topic={} partition=0 broker={id}", place.topic)).await;
+        assert!(done.contains("changed=true"), "{done}");
+        until("the new leader to be read from", &consumer, |consumer| {
+            consumer.statistics().partitions[&place.tp(0)].leader.as_ref() == Some(&new)
+        })
+        .await;
+        soon("every broker to know", async {
+            while place.leader(0).await != new {
+                sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+        place.fill(3, at..at + 50, 50).await;
+        at += 50;
+        read(&consumer, &mut seen, 3 * at).await;
+    }
+    seen.assert_each_once_in_order(&place.ends().await);
+    let statistics = consumer.statistics();
+    assert_eq!((statistics.reconnects, statistics.rebalances), (0, 0), "{statistics:#?}");
+    closed(&consumer).await;
 }
