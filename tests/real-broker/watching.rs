@@ -1,8 +1,8 @@
 //! What would wait in silence for ever is spoken up about.
 
-use cursus_consumer::Consumer;
+use cursus_consumer::{Commit, Consumer};
 
-use crate::consumers::{Seen, closed, poll, read, started, until};
+use crate::consumers::{PATIENCE, Seen, closed, poll, read, soon, started, until};
 use crate::place::Place;
 
 const REFRESH: (&str, u64) = ("metadata_refresh_ms", 300);
@@ -38,11 +38,15 @@ async fn a_topic_made_anew_is_spoken_up_about_and_read_again_after_a_seek() {
     let Some(place) = Place::any().await else { return };
     place.create(1).await;
     place.fill(1, 0..50, 50).await;
-    let consumer = place.consumer(&[(REFRESH.0, REFRESH.1.into())]);
-    let mut seen = Seen::default();
-    read(&consumer, &mut seen, 50).await;
+    let before = place.consumer(&[]);
+    read(&before, &mut Seen::default(), 50).await;
+    soon("the commit", before.commit(Commit::All, Some(PATIENCE))).await.unwrap();
+    // Nobody reads while it is deleted: a broker that is reading just then can crash over it.
+    closed(&before).await;
     place.remake(1).await;
     place.fill(1, 0..10, 50).await;
+    let consumer = place.consumer(&[(REFRESH.0, REFRESH.1.into())]);
+    started(&consumer).await;
     says(&consumer, &["is read from 50", "ends at 10", "made anew"]).await;
     consumer.seek(&place.tp(0), 0).unwrap();
     let mut again = Seen::default();
@@ -71,5 +75,8 @@ async fn partitions_that_a_group_does_not_share_out_are_spoken_up_about() {
     seen.assert_exactly(1, 0..20);
     closed(&consumer).await;
     // A group that is made now gets all of them.
-    place.fill(4, 20..21, 50).await;
+    let other = place.consumer(&[("group_id", format!("{}-other", place.group).into())]);
+    started(&other).await;
+    assert_eq!(other.assignment().len(), 4);
+    closed(&other).await;
 }
