@@ -27,6 +27,10 @@ pub(crate) const BROKERS: &str = "CURSUS_BROKERS";
 /// What kills, starts, pauses and resumes one of them.
 pub(crate) const CONTROL: &str = "CURSUS_BROKER_CTL";
 
+/// For how long a topic that was streamed is left alone before it is deleted. A broker goes on reading for a stream whose client
+/// has gone, until it writes to it a second time, and crashes where the topic is deleted just then.
+const UNREAD: Duration = Duration::from_secs(2);
+
 /// How the consumers of this run read: `streaming.rs` has the same cases as `main.rs`, streamed.
 pub(crate) fn mode() -> &'static str {
     if module_path!().starts_with("streaming") { "streaming" } else { "polling" }
@@ -146,6 +150,7 @@ impl Place {
 
     /// Deletes the topic and makes it anew, empty: what a group has committed stays.
     pub(crate) async fn remake(&self, partitions: u32) {
+        tokio::time::sleep(UNREAD).await;
         self.ask(&Delete { topic: self.topic.clone() }).await;
         self.create(partitions).await;
     }
@@ -352,6 +357,9 @@ impl Drop for Place {
         let cluster = self.cluster.take();
         if self.broker.is_none() {
             drop(cluster);
+            if mode() == "streaming" {
+                std::thread::sleep(UNREAD);
+            }
             let made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             made.iter().for_each(|topic| delete(&self.brokers, topic));
         }
