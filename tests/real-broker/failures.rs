@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use cursus_consumer::{Commit, Consumer, Record};
 use tokio::time::sleep;
 
-use crate::client::Client;
-use crate::consumers::{PATIENCE, Seen, closed, poll, read, read_and_commit_all, soon, until};
+use crate::consumers::{PATIENCE, Seen, closed, poll, read_and_commit_all, soon, until};
 use crate::place::{Place, mode, unique};
 
 const PARTITIONS: u32 = 6;
@@ -266,42 +265,4 @@ async fn a_new_member_joins_once_the_coordinator_is_back() {
     let mut seen = Seen::default();
     finished(&place, &consumer, &mut seen).await;
     report("joined late", &consumer, &mut seen);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_leads_no_more_is_left_where_nothing_has_failed() {
-    let Some(place) = Place::several().await else { return };
-    place.create(3).await;
-    place.fill(3, 0..50, 50).await;
-    let consumer = place.consumer(&[("metadata_refresh_ms", 500u64.into())]);
-    let mut seen = Seen::default();
-    read(&consumer, &mut seen, 150).await;
-    let mut at = 50;
-    for _ in 0..2 {
-        // The next broker leads from now on, and nothing has failed.
-        let old = place.leader(0).await;
-        let number = place.brokers.iter().position(|broker| *broker == old).expect("one of CURSUS_BROKERS");
-        let new = place.brokers[(number + 1) % place.brokers.len()].clone();
-        let mut client = Client::connect(&old).await.unwrap();
-        let id = new.replace(':', "-");
-        let done = client.tell(&format!("ELECT_LEADER topic={} partition=0 broker={id}", place.topic)).await;
-        assert!(done.contains("changed=true"), "{done}");
-        until("the new leader to be read from", &consumer, |consumer| {
-            consumer.statistics().partitions[&place.tp(0)].leader.as_ref() == Some(&new)
-        })
-        .await;
-        soon("every broker to know", async {
-            while place.leader(0).await != new {
-                sleep(Duration::from_millis(50)).await;
-            }
-        })
-        .await;
-        place.fill(3, at..at + 50, 50).await;
-        at += 50;
-        read(&consumer, &mut seen, 3 * at).await;
-    }
-    seen.assert_each_once_in_order(&place.ends().await);
-    let statistics = consumer.statistics();
-    assert_eq!((statistics.reconnects, statistics.rebalances), (0, 0), "{statistics:#?}");
-    closed(&consumer).await;
 }

@@ -12,6 +12,7 @@ mod committing;
 mod controlling;
 mod failures;
 mod handling;
+mod leading;
 mod reading;
 mod rebalancing;
 mod restarting;

@@ -141,3 +141,29 @@ async fn what_retention_took_before_it_was_read_is_an_error_with_error_and_the_e
     poll(&latest, &mut seen).await;
     closed(&latest).await;
 }
+
+#[tokio::test]
+async fn beyond_the_end_of_the_raw_log_the_policy_decides() {
+    for (reset, begin) in [("earliest", 0), ("latest", 20)] {
+        let Some(place) = Place::any().await else { return };
+        place.create(1).await;
+        place.fill(1, 0..20, 50).await;
+        let raw = [("read_isolation", "read_uncommitted".into()), (RESET, reset.into())];
+        let consumer = place.consumer(&raw);
+        started(&consumer).await;
+        consumer.seek(&place.tp(0), 500).unwrap();
+        if reset == "latest" {
+            until("it to go to the end", &consumer, |consumer| started_at(consumer, &place) == Some(20)).await;
+        } else {
+            until("it to be read again", &consumer, |consumer| {
+                started_at(consumer, &place).is_some_and(|position| position <= 20)
+            })
+            .await;
+        }
+        place.fill(1, 20..30, 50).await;
+        let mut seen = Seen::default();
+        read(&consumer, &mut seen, 30 - begin).await;
+        seen.assert_exactly(0, begin..30);
+        closed(&consumer).await;
+    }
+}

@@ -11,6 +11,7 @@ mod committing;
 mod controlling;
 mod failures;
 mod handling;
+mod leading;
 mod reading;
 mod rebalancing;
 mod restarting;
