@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cursus_consumer::{Consumer, Environment, Settings, Topic, TopicPartition, Value};
 use cursus_wire::command::{
@@ -28,8 +28,12 @@ pub(crate) const BROKERS: &str = "CURSUS_BROKERS";
 pub(crate) const CONTROL: &str = "CURSUS_BROKER_CTL";
 
 /// For how long a topic that was streamed is left alone before it is deleted. A broker goes on reading for a stream whose client
-/// has gone, until it writes to it a second time, and crashes where the topic is deleted just then.
-const UNREAD: Duration = Duration::from_secs(2);
+/// has gone until it has written to it twice, a sign of life every five seconds if nothing else, and crashes where the topic is
+/// deleted meanwhile.
+const UNREAD: Duration = Duration::from_secs(13);
+
+/// Topics of a running cluster that are no longer used, and since when.
+static LEFT: Mutex<Vec<(Instant, Topic)>> = Mutex::new(Vec::new());
 
 /// How the consumers of this run read: `streaming.rs` has the same cases as `main.rs`, streamed.
 pub(crate) fn mode() -> &'static str {
@@ -150,7 +154,9 @@ impl Place {
 
     /// Deletes the topic and makes it anew, empty: what a group has committed stays.
     pub(crate) async fn remake(&self, partitions: u32) {
-        tokio::time::sleep(UNREAD).await;
+        if mode() == "streaming" {
+            tokio::time::sleep(UNREAD).await;
+        }
         self.ask(&Delete { topic: self.topic.clone() }).await;
         self.create(partitions).await;
     }
@@ -352,16 +358,21 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// Takes its topics out of a running cluster: partitions without a leader cost it work for ever.
+    /// Takes topics out of a running cluster, its own or older ones: partitions without a leader cost it work for ever. Those of
+    /// the last tests stay where they were streamed.
     fn drop(&mut self) {
         let cluster = self.cluster.take();
         if self.broker.is_none() {
             drop(cluster);
-            if mode() == "streaming" {
-                std::thread::sleep(UNREAD);
-            }
-            let made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            made.iter().for_each(|topic| delete(&self.brokers, topic));
+            let unread = if mode() == "streaming" { UNREAD } else { Duration::ZERO };
+            let mut left = LEFT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let made = self.made.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            left.extend(made.drain(..).map(|topic| (Instant::now(), topic)));
+            let all = std::mem::take(&mut *left).into_iter();
+            let (due, rest): (Vec<_>, Vec<_>) = all.partition(|(since, _)| since.elapsed() >= unread);
+            *left = rest;
+            drop(left);
+            due.iter().for_each(|(_, topic)| delete(&self.brokers, topic));
         }
     }
 }
