@@ -17,6 +17,7 @@ const CONFIGURATION: &str = "enable_exporter: false\ndisk_flush_interval_ms: 50\
 /// A running broker. Dropping it kills it and removes its directory.
 pub(crate) struct Broker {
     binary: String,
+    variables: Vec<(&'static str, String)>,
     directory: PathBuf,
     port: u16,
     child: Child,
@@ -24,7 +25,8 @@ pub(crate) struct Broker {
 
 impl Broker {
     /// Starts a broker on free ports, with a directory and a configuration file of its own, and waits until it answers.
-    pub(crate) async fn start(binary: &str, lines: &[&str]) -> Self {
+    pub(crate) async fn start(binary: &str, lines: &[&str], variables: &[(&'static str, &str)]) -> Self {
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         // Somebody else may take a port between our look and the broker's: then another pair is tried.
         for _ in 0..10 {
             let directory = std::env::temp_dir().join(unique("cursus-real-broker"));
@@ -33,8 +35,9 @@ impl Broker {
             let mut text = format!("broker_port: {port}\nhealth_check_port: {health}\nlog_dir: data\n{CONFIGURATION}");
             lines.iter().for_each(|line| text.extend([*line, "\n"]));
             fs::write(directory.join("broker.yaml"), text).expect("a configuration file");
-            let child = spawn(binary, &directory);
-            let mut broker = Self { binary: binary.to_owned(), directory, port, child };
+            let child = spawn(binary, &directory, &variables);
+            let (binary, variables) = (binary.to_owned(), variables.clone());
+            let mut broker = Self { binary, variables, directory, port, child };
             if broker.wait_answer().await {
                 return broker;
             }
@@ -52,10 +55,21 @@ impl Broker {
         let _ = self.child.wait();
     }
 
+    /// Ends it as a system that shuts down would, and waits until it has ended.
+    pub(crate) async fn terminate(&mut self) {
+        self.signal("-TERM");
+        soon("the broker to end by itself", async {
+            while self.child.try_wait().expect("a child process").is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+
     /// Starts it again, on the same port with the same directory, and waits until it answers.
     pub(crate) async fn restart(&mut self) {
         self.kill();
-        self.child = spawn(&self.binary, &self.directory);
+        self.child = spawn(&self.binary, &self.directory, &self.variables);
         assert!(self.wait_answer().await, "the broker ended right after it was started again");
     }
 
@@ -111,7 +125,7 @@ impl Drop for Broker {
     }
 }
 
-fn spawn(binary: &str, directory: &Path) -> Child {
+fn spawn(binary: &str, directory: &Path, variables: &[(&'static str, String)]) -> Child {
     let log = File::options().create(true).append(true).open(directory.join("broker.log")).expect("a log file");
     let binary = fs::canonicalize(binary).unwrap_or_else(|error| panic!("CURSUS_BROKER_BIN={binary}: {error}"));
     let mut command = Command::new(&binary);
@@ -121,6 +135,7 @@ fn spawn(binary: &str, directory: &Path) -> Child {
     for variable in ["BROKER_PORT", "HEALTH_CHECK_PORT", "LOG_DIR", "CONFIG_PATH"] {
         command.env_remove(variable);
     }
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     command.spawn().unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use cursus_consumer::{Commit, ErrorKind};
-use cursus_wire::Member;
+use cursus_consumer::{Batch, Commit, Consumer, ErrorKind};
+use cursus_embedded::{GroupMetadata, TransactionalWriter};
 use cursus_wire::command::CommitOffset;
+use cursus_wire::{Meaning, Member};
 
 use crate::client::ask;
 use crate::consumers::{PATIENCE, Seen, closed, poll, read, soon, started, told, until};
-use crate::place::Place;
+use crate::place::{Place, unique};
 
 #[tokio::test]
 async fn a_commit_is_seen_by_fetch_offset_and_the_member_by_group_status() {
@@ -173,4 +174,72 @@ async fn a_commit_below_the_groups_own_is_a_regression_whoever_finds_out() {
     soon("the commit", consumer.commit(Commit::All, Some(PATIENCE))).await.unwrap();
     place.wait_committed(&BTreeMap::from([(0, 100)])).await;
     closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_transaction_takes_a_batchs_offsets_with_it_and_a_rebalance_keeps_them_out() {
+    let Some(place) = Place::any().await else { return };
+    place.create(2).await;
+    place.fill(2, 0..20, 50).await;
+    let out = unique("out").parse().unwrap();
+    place.create_topic(&out, 1).await;
+    let first = place.consumer(&[("max_poll_records", 10u64.into())]);
+    let mut writer = TransactionalWriter::new(&place.brokers, &unique("transactional")).unwrap();
+    let mut seen = Seen::default();
+    let mut expected = BTreeMap::from([(0, 0), (1, 0)]);
+    for _ in 0..2 {
+        let batch = some(&first, &mut seen).await;
+        stage(&mut writer, out.as_str(), &batch).await;
+        soon("the commit", writer.commit()).await.unwrap();
+        expected.extend(batch.next_offsets().into_iter().map(|(partition, next)| (partition.partition, next)));
+        place.wait_committed(&expected).await;
+    }
+    let batch = some(&first, &mut seen).await;
+    stage(&mut writer, out.as_str(), &batch).await;
+    let second = place.consumer(&[]);
+    started(&second).await;
+    let error = soon("the commit", writer.commit()).await.expect_err("the group moved on");
+    assert!(matches!(error.meaning(), Some(Meaning::GenerationMismatch { .. })), "{error}");
+    soon("the abort", writer.abort()).await.unwrap();
+    assert_eq!(place.all_committed(2).await, expected);
+    // The consumer knows nothing of those commits, and goes on from what the group has.
+    assert_eq!(told(&first).await, 2);
+    let [mut one, mut two] = [Seen::default(), Seen::default()];
+    let left = |owner: &Consumer| owner.assignment().iter().map(|tp| 20 - expected[&tp.partition]).sum();
+    read(&first, &mut one, left(&first)).await;
+    read(&second, &mut two, left(&second)).await;
+    for (partition, from) in &expected {
+        let read = if one.of(*partition).is_empty() { &two } else { &one };
+        read.assert_exactly(*partition, *from..20);
+    }
+    closed(&first).await;
+    closed(&second).await;
+}
+
+/// The next batch that has records.
+async fn some(consumer: &Consumer, seen: &mut Seen) -> Batch {
+    soon("records", async {
+        loop {
+            let batch = poll(consumer, seen).await;
+            if !batch.is_empty() {
+                return batch;
+            }
+        }
+    })
+    .await
+}
+
+/// Begins a transaction with a record and a batch's offsets.
+async fn stage(writer: &mut TransactionalWriter, out: &str, batch: &Batch) {
+    soon("a transaction", writer.begin()).await.unwrap();
+    soon("a record", writer.publish(out, "", "made of a batch", Some(0))).await.unwrap();
+    let of = batch.group_metadata().expect("a batch of a member");
+    let metadata = GroupMetadata {
+        group: of.group.clone(),
+        topic: of.topic.clone(),
+        member: of.member.clone(),
+        generation: of.generation,
+    };
+    let offsets = batch.next_offsets().into_iter().map(|(partition, next)| (partition.partition, next));
+    soon("the offsets", writer.send_offsets(&metadata, offsets)).await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use cursus_consumer::{Batch, Commit, Consumer, ErrorKind, State};
+use cursus_consumer::{Batch, Commit, Consumer, ErrorKind, Record, State};
 use tokio::time::timeout;
 
 use crate::place::Place;
@@ -74,17 +74,34 @@ impl Seen {
     pub(crate) fn add(&mut self, batch: &Batch) {
         let before = self.distinct();
         for record in batch.iter() {
-            let (partition, offset) = (record.partition.partition, record.offset);
-            let expected = format!("{partition}:{offset}:");
-            assert!(record.value.starts_with(expected.as_bytes()), "{partition}@{offset} has another record's value");
-            assert_eq!(record.key, offset.to_string().as_bytes(), "{partition}@{offset} has another record's key");
-            self.offsets.entry(partition).or_default().push(offset);
-            self.distinct.entry(partition).or_default().insert(offset);
+            self.note(record.partition.partition, &record);
         }
         if self.distinct() > before {
-            self.silence = self.silence.max(self.silent());
-            self.last = Some(Instant::now());
+            self.heard();
         }
+    }
+
+    /// Takes a record, as a handler gets it.
+    pub(crate) fn add_record(&mut self, record: &Record) {
+        let before = self.distinct();
+        self.note(record.partition().partition, &record.fields());
+        if self.distinct() > before {
+            self.heard();
+        }
+    }
+
+    fn note(&mut self, partition: u32, record: &cursus_wire::Record<'_>) {
+        let offset = record.offset;
+        let expected = format!("{partition}:{offset}:");
+        assert!(record.value.starts_with(expected.as_bytes()), "{partition}@{offset} has another record's value");
+        assert_eq!(record.key, offset.to_string().as_bytes(), "{partition}@{offset} has another record's key");
+        self.offsets.entry(partition).or_default().push(offset);
+        self.distinct.entry(partition).or_default().insert(offset);
+    }
+
+    fn heard(&mut self) {
+        self.silence = self.silence.max(self.silent());
+        self.last = Some(Instant::now());
     }
 
     /// For how long nothing new has come.
@@ -117,10 +134,17 @@ impl Seen {
 
     /// Every partition's records came in their order, each once, from the start up to the given end.
     pub(crate) fn assert_each_once_in_order(&self, ends: &BTreeMap<u32, u64>) {
-        for (partition, end) in ends {
-            let offsets = self.offsets.get(partition).cloned().unwrap_or_default();
-            assert!(offsets.iter().copied().eq(0..*end), "partition {partition} up to {end}: {}", runs(&offsets));
-        }
+        ends.iter().for_each(|(partition, end)| self.assert_exactly(*partition, 0..*end));
+    }
+
+    /// A partition's records came in their order, each once: these and no others.
+    pub(crate) fn assert_exactly(&self, partition: u32, expected: std::ops::Range<u64>) {
+        let offsets = self.offsets.get(&partition).cloned().unwrap_or_default();
+        assert!(
+            offsets.iter().copied().eq(expected.clone()),
+            "partition {partition}, {expected:?} was expected: {}",
+            runs(&offsets)
+        );
     }
 
     /// Nothing is missing, whoever of these read it.

@@ -1,13 +1,14 @@
 //! Brokers of a cluster die, come back and stop for a while. Nothing is published meanwhile: whether the broker survives
 //! that isn't the question here.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cursus_consumer::{Commit, Consumer};
+use cursus_consumer::{Commit, Consumer, Record};
 use tokio::time::sleep;
 
 use crate::consumers::{PATIENCE, Seen, closed, poll, read_and_commit_all, soon, until};
-use crate::place::{Place, unique};
+use crate::place::{Place, mode, unique};
 
 const PARTITIONS: u32 = 6;
 
@@ -24,7 +25,7 @@ async fn filled(each: u64) -> Option<Place> {
 }
 
 /// A consumer that fetches little ahead, so that what fails fails in the middle of reading.
-fn slow_consumer(place: &Place) -> std::sync::Arc<Consumer> {
+fn slow_consumer(place: &Place) -> Arc<Consumer> {
     let settings = [
         ("max_poll_records", 50u64.into()),
         ("fetch_batch_size", 100u64.into()),
@@ -60,7 +61,8 @@ async fn finished(place: &Place, consumer: &Consumer, seen: &mut Seen) {
 fn report(what: &str, consumer: &Consumer, seen: &mut Seen) {
     let statistics = consumer.statistics();
     println!(
-        "{what}: {} records, 0 lost, {} duplicates, longest silence {:.1} s, {} rebalances, {} reconnects, {} commits",
+        "{}: {what}: {} records, {} duplicates, longest silence {:.1} s, {} rebalances, {} reconnects, {} commits",
+        mode(),
         seen.distinct(),
         seen.duplicates(),
         seen.longest_silence().as_secs_f64(),
@@ -141,6 +143,62 @@ async fn a_coordinator_is_killed_for_a_minute_and_a_leader_for_good_while_a_slow
     finished(&place, &consumer, &mut seen).await;
     report(&format!("then a leader killed, others named after {took:.1?}"), &consumer, &mut seen);
     assert_eq!((seen.duplicates(), consumer.statistics().rebalances), (0, 0));
+    place.cluster().heal(&leader).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_outlive_a_coordinator_killed_for_a_minute_and_then_a_leader() {
+    let Some(place) = filled(10_000).await else { return };
+    let coordinator = place.coordinator(&place.group).await;
+    let consumer = slow_consumer(&place);
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let (handling, noted) = (Arc::clone(&consumer), Arc::clone(&seen));
+    let handle = move |record: Record| {
+        let noted = Arc::clone(&noted);
+        async move {
+            sleep(Duration::from_millis(11)).await;
+            noted.lock().unwrap().add_record(&record);
+            Ok::<_, String>(())
+        }
+    };
+    let running = tokio::spawn(async move { handling.run(handle).await });
+    let count = || seen.lock().unwrap().distinct();
+    let until_handled = async |goal: u64| {
+        // Six partitions at 11 ms a record: slower than anything here is waited for.
+        let end = Instant::now() + 4 * PATIENCE;
+        while count() < goal {
+            assert!(
+                Instant::now() < end && !running.is_finished(),
+                "{} handled; {:#?}",
+                count(),
+                consumer.statistics()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    until_handled(5000).await;
+    let member = consumer.statistics().member;
+    place.cluster().kill(&coordinator);
+    let before = count();
+    sleep(Duration::from_secs(60)).await;
+    assert!(count() > before + 15_000, "handling stood still: {before} to {}", count());
+    place.cluster().heal(&coordinator).await;
+    report("handlers, coordinator down for 60 s", &consumer, &mut seen.lock().unwrap());
+    until_handled(45_000).await;
+    assert_eq!(consumer.statistics().member, member, "resumed, not joined afresh");
+    let leader = a_mere_leader(&place).await.unwrap();
+    place.cluster().kill(&leader);
+    let took = failover(&place, &leader).await;
+    until_handled(60_000).await;
+    let ends = place.ends().await;
+    place.wait_committed(&ends).await;
+    until("all to be well", &consumer, |c| c.statistics().failing_seconds.is_none()).await;
+    closed(&consumer).await;
+    soon("the run to end", running).await.unwrap().expect("closed");
+    seen.lock().unwrap().assert_each_once_in_order(&ends);
+    let what = format!("handlers, then a leader killed, others named after {took:.1?}");
+    report(&what, &consumer, &mut seen.lock().unwrap());
+    assert_eq!(consumer.statistics().rebalances, 0);
     place.cluster().heal(&leader).await;
 }
 

@@ -9,8 +9,13 @@ mod place;
 
 mod closing;
 mod committing;
+mod controlling;
 mod failures;
+mod handling;
+mod leading;
 mod reading;
 mod rebalancing;
 mod restarting;
+mod starting;
 mod transactions;
+mod watching;

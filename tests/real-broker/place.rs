@@ -5,11 +5,14 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cursus_consumer::{Consumer, Environment, Settings, Topic, Value};
-use cursus_wire::command::{Create, FetchOffset, FindCoordinator, GroupStatus, ListOffsets, Metadata};
-use cursus_wire::{Group, Request, reply};
+use cursus_consumer::{Consumer, Environment, Settings, Topic, TopicPartition, Value};
+use cursus_wire::command::{
+    CommitOffset, Create, Delete, FetchOffset, FindCoordinator, GroupStatus, JoinGroup, LeaveGroup, ListOffsets,
+    Metadata,
+};
+use cursus_wire::{Group, Member, Request, reply};
 use futures_util::future::join_all;
 
 use crate::broker::Broker;
@@ -23,6 +26,19 @@ pub(crate) const BINARY: &str = "CURSUS_BROKER_BIN";
 pub(crate) const BROKERS: &str = "CURSUS_BROKERS";
 /// What kills, starts, pauses and resumes one of them.
 pub(crate) const CONTROL: &str = "CURSUS_BROKER_CTL";
+
+/// For how long a topic that was streamed is left alone before it is deleted. A broker goes on reading for a stream whose client
+/// has gone until it has written to it twice, a sign of life every five seconds if nothing else, and crashes where the topic is
+/// deleted meanwhile.
+const UNREAD: Duration = Duration::from_secs(13);
+
+/// Topics of a running cluster that are no longer used, and since when.
+static LEFT: Mutex<Vec<(Instant, Topic)>> = Mutex::new(Vec::new());
+
+/// How the consumers of this run read: `streaming.rs` has the same cases as `main.rs`, streamed.
+pub(crate) fn mode() -> &'static str {
+    if module_path!().starts_with("streaming") { "streaming" } else { "polling" }
+}
 
 /// A place with brokers, and a topic and a group of this test's own.
 pub(crate) struct Place {
@@ -47,16 +63,29 @@ impl Place {
             return Some(Self::running(&brokers, false).await);
         }
         match variable(BINARY) {
-            Some(binary) => Some(Self::started(&binary, &[]).await),
+            Some(binary) => Some(Self::started(&binary, &[], &[]).await),
             None => skip(&format!("neither {BINARY} nor {BROKERS} is set")),
         }
     }
 
     /// A broker of this test's own, with more lines for its configuration.
     pub(crate) async fn own(lines: &[&str]) -> Option<Self> {
+        Self::own_with(lines, &[]).await
+    }
+
+    /// The same with variables of its environment, for what a configuration file can't say.
+    pub(crate) async fn own_with(lines: &[&str], variables: &[(&'static str, &str)]) -> Option<Self> {
         match variable(BINARY) {
-            Some(binary) => Some(Self::started(&binary, lines).await),
+            Some(binary) => Some(Self::started(&binary, lines, variables).await),
             None => skip(&format!("{BINARY} is not set")),
+        }
+    }
+
+    /// The running cluster, where it has several brokers.
+    pub(crate) async fn several() -> Option<Self> {
+        match variable(BROKERS).filter(|brokers| brokers.contains(',')) {
+            Some(brokers) => Some(Self::running(&brokers, false).await),
+            None => skip(&format!("{BROKERS} doesn't name several brokers")),
         }
     }
 
@@ -74,8 +103,8 @@ impl Place {
         }
     }
 
-    async fn started(binary: &str, lines: &[&str]) -> Self {
-        let broker = Broker::start(binary, lines).await;
+    async fn started(binary: &str, lines: &[&str], variables: &[(&'static str, &str)]) -> Self {
+        let broker = Broker::start(binary, lines, variables).await;
         Self::new(vec![broker.address()], Some(broker), None)
     }
 
@@ -121,6 +150,15 @@ impl Place {
             })
             .await;
         }
+    }
+
+    /// Deletes the topic and makes it anew, empty: what a group has committed stays.
+    pub(crate) async fn remake(&self, partitions: u32) {
+        if mode() == "streaming" {
+            tokio::time::sleep(UNREAD).await;
+        }
+        self.ask(&Delete { topic: self.topic.clone() }).await;
+        self.create(partitions).await;
     }
 
     /// Asks every broker in turn until one has an answer.
@@ -205,6 +243,25 @@ impl Place {
         assert!(done.is_ok(), "expected {expected:?} to be committed, FETCH_OFFSET says {seen:?}");
     }
 
+    /// Commits in the name of a member that joins for that, alone, and leaves again.
+    pub(crate) async fn commit_by_hand(&self, partition: u32, offset: u64) {
+        let (topic, group) = (self.topic.clone(), self.group.clone());
+        let member = Member::new("by-hand").unwrap();
+        let join = JoinGroup { topic: topic.clone(), group: group.clone(), member, generation: None };
+        let joined = self.ask_coordinator(&join).await;
+        let (member, generation) = (joined.member, Some(joined.generation));
+        let commit = CommitOffset {
+            topic: topic.clone(),
+            partition,
+            group: group.clone(),
+            offset,
+            member: member.clone(),
+            generation,
+        };
+        self.ask_coordinator(&commit).await;
+        self.ask_coordinator(&LeaveGroup { topic, group, member, generation }).await;
+    }
+
     /// The group as GROUP_STATUS tells it.
     pub(crate) async fn group_status(&self) -> reply::GroupStatus {
         self.ask_coordinator(&GroupStatus { group: self.group.clone() }).await
@@ -235,6 +292,12 @@ impl Place {
             }
         })
         .await
+    }
+
+    /// The first offset that a partition keeps, as its leader tells it.
+    pub(crate) async fn earliest(&self, partition: u32) -> u64 {
+        let request = ListOffsets { topic: self.topic.clone(), partition: Some(partition) };
+        self.ask(&request).await.partitions[0].earliest
     }
 
     async fn try_ends(&self) -> Result<BTreeMap<u32, u64>, Failure> {
@@ -269,26 +332,47 @@ impl Place {
 
     /// A consumer of the topic in the group, with settings changed as given.
     pub(crate) fn consumer(&self, more: &[(&str, Value)]) -> Arc<Consumer> {
+        let usual = [
+            ("group_id", self.group.as_str().into()),
+            ("enable_auto_commit", false.into()),
+            ("heartbeat_interval_ms", 1000u64.into()),
+        ];
+        self.alone(&[&usual, more].concat())
+    }
+
+    /// A consumer of the topic without a group.
+    pub(crate) fn alone(&self, more: &[(&str, Value)]) -> Arc<Consumer> {
         let mut all: BTreeMap<String, Value> = BTreeMap::from([
             ("brokers".into(), Value::List(self.brokers.clone())),
             ("topic".into(), self.topic.as_str().into()),
-            ("group_id".into(), self.group.as_str().into()),
-            ("enable_auto_commit".into(), false.into()),
-            ("heartbeat_interval_ms".into(), 1000u64.into()),
+            ("mode".into(), mode().into()),
         ]);
         all.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         Arc::new(Consumer::new(Settings::from_values(all).expect("valid settings"), Environment::current()))
     }
+
+    /// A partition of the topic.
+    pub(crate) fn tp(&self, partition: u32) -> TopicPartition {
+        TopicPartition::new(self.topic.clone(), partition)
+    }
 }
 
 impl Drop for Place {
-    /// Takes its topics out of a running cluster: partitions without a leader cost it work for ever.
+    /// Takes topics out of a running cluster, its own or older ones: partitions without a leader cost it work for ever. Those of
+    /// the last tests stay where they were streamed.
     fn drop(&mut self) {
         let cluster = self.cluster.take();
         if self.broker.is_none() {
             drop(cluster);
-            let made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            made.iter().for_each(|topic| delete(&self.brokers, topic));
+            let unread = if mode() == "streaming" { UNREAD } else { Duration::ZERO };
+            let mut left = LEFT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let made = self.made.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            left.extend(made.drain(..).map(|topic| (Instant::now(), topic)));
+            let all = std::mem::take(&mut *left).into_iter();
+            let (due, rest): (Vec<_>, Vec<_>) = all.partition(|(since, _)| since.elapsed() >= unread);
+            *left = rest;
+            drop(left);
+            due.iter().for_each(|(_, topic)| delete(&self.brokers, topic));
         }
     }
 }

@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use crate::consumers::{Seen, closed, poll, read, read_and_commit_all, soon, started, until};
 use crate::place::Place;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_killed_and_started_again_loses_nothing() {
+/// A broker ends three times and comes back: killed, or asked to end, which it does without a word to its clients.
+async fn ended(killed: bool) {
     let Some(mut place) = Place::own(&[]).await else { return };
     place.create(6).await;
     place.fill(6, 0..500, 100).await;
@@ -18,7 +18,11 @@ async fn a_broker_killed_and_started_again_loses_nothing() {
     // In the middle of reading, then with everything read and committed.
     read(&consumer, &mut seen, 1000).await;
     for round in 1..=3 {
-        place.broker().kill();
+        if killed {
+            place.broker().kill();
+        } else {
+            place.broker().terminate().await;
+        }
         until("it to be noticed", &consumer, |c| c.statistics().coordinator_unreachable_seconds.is_some()).await;
         place.broker().restart().await;
         read_and_commit_all(&place, &consumer, &mut seen).await;
@@ -29,6 +33,16 @@ async fn a_broker_killed_and_started_again_loses_nothing() {
     until("all to be well", &consumer, |c| c.statistics().failing_seconds.is_none()).await;
     closed(&consumer).await;
     place.wait_members(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_killed_and_started_again_loses_nothing() {
+    ended(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_told_to_end_and_started_again_loses_nothing() {
+    ended(false).await;
 }
 
 #[tokio::test]
@@ -125,5 +139,30 @@ async fn connections_that_the_broker_closes_for_idleness_are_made_anew() {
     read_and_commit_all(&place, &consumer, &mut seen).await;
     seen.assert_each_once_in_order(&place.ends().await);
     assert_eq!(consumer.statistics().rebalances, 0, "{:#?}", consumer.statistics());
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn nothing_to_do_for_longer_than_a_broker_keeps_idle_connections_is_survived() {
+    // Here the broker's own patience, which is a minute.
+    let Some(place) = Place::own(&[]).await else { return };
+    place.create(2).await;
+    place.fill(2, 0..10, 10).await;
+    let consumer = place.consumer(&[]);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    consumer.pause(&[place.tp(0), place.tp(1)]).unwrap();
+    place.fill(2, 10..20, 10).await;
+    let before = Instant::now();
+    while before.elapsed() < Duration::from_secs(66) {
+        assert!(poll(&consumer, &mut seen).await.is_empty());
+    }
+    consumer.resume(&[place.tp(0), place.tp(1)]).unwrap();
+    read_and_commit_all(&place, &consumer, &mut seen).await;
+    place.fill(2, 20..30, 10).await;
+    read_and_commit_all(&place, &consumer, &mut seen).await;
+    seen.assert_each_once_in_order(&place.ends().await);
+    let statistics = consumer.statistics();
+    assert_eq!((statistics.rebalances, statistics.failing_seconds), (0, None), "{statistics:#?}");
     closed(&consumer).await;
 }

@@ -141,6 +141,7 @@ fn at_once(context: &Context<'_>, name: &str, arguments: &Arguments) -> Said {
         "METADATA" => topics::metadata(context, arguments),
         "LIST_OFFSETS" => topics::list_offsets(context, arguments),
         "DESCRIBE" => describe::topic(context, arguments),
+        "ELECT_LEADER" => topics::elect_leader(context, arguments),
         "LIST_CLUSTER" => describe::brokers(context),
         "CLUSTER_STATUS" => describe::cluster(context),
         "FIND_COORDINATOR" => groups::find_coordinator(context, arguments),

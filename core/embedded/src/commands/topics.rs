@@ -1,4 +1,4 @@
-//! CREATE, DELETE, LIST, METADATA, LIST_OFFSETS.
+//! CREATE, DELETE, LIST, METADATA, LIST_OFFSETS, ELECT_LEADER.
 
 use cursus_wire::TextReply;
 use cursus_wire::reply::Topics;
@@ -143,5 +143,35 @@ pub(super) fn list_offsets(context: &Context<'_>, arguments: &Arguments) -> Said
             })
             .collect();
         Ok(format!("OK topic={name} partitions={} offsets={}", entries.len(), entries.join(",")))
+    })
+}
+
+/// Every broker has a copy of everything here, so that any of them can lead; one that is down, too, as with the broker.
+pub(super) fn elect_leader(context: &Context<'_>, arguments: &Arguments) -> Said {
+    if !context.shared.is_cluster() {
+        return Err("distribution_required command=ELECT_LEADER".to_owned());
+    }
+    let name = arguments.require("topic", "ELECT_LEADER")?;
+    let partition = arguments.get("partition").and_then(signed).filter(|number| *number >= 0);
+    let partition = partition.ok_or("invalid_partition command=ELECT_LEADER")?;
+    let id = arguments.require("broker", "ELECT_LEADER")?;
+    context.shared.change(|state| {
+        let ids: Vec<String> = (0..state.brokers.len()).map(|broker| context.shared.broker_id(state, broker)).collect();
+        let found = usize::try_from(partition).ok();
+        let found = state.topics.get_mut(name).and_then(|topic| topic.partitions.get_mut(found?));
+        let target = found.ok_or_else(|| format!("partition_not_found topic={name} partition={partition}"))?;
+        let Some(broker) = ids.iter().position(|known| known == id) else {
+            let reason = quote(&format!("broker {id} not found"));
+            return Err(format!(
+                "leader_election_rejected topic={name} partition={partition} broker={id} reason={reason}"
+            ));
+        };
+        let previous = std::mem::replace(&mut target.leader, broker);
+        let changed = previous != broker;
+        target.epoch += u64::from(changed);
+        let (previous, epoch) = (&ids[previous], target.epoch);
+        Ok(format!(
+            "OK topic={name} partition={partition} previous_leader={previous} leader={id} leader_epoch={epoch} changed={changed}"
+        ))
     })
 }

@@ -176,3 +176,44 @@ async fn fill_deals_records_out_in_turn_and_always_the_same() {
     let batch = client.read("CONSUME topic=t partition=2 offset=0 member=m").await;
     assert_eq!(batch.iter().map(|record| record.value).collect::<Vec<_>>()[2..], [b"2", b"5", b"8", b"1"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_replaced_by_command_and_every_broker_names_the_new_one() {
+    let cluster = cluster(3).await;
+    let mut client = Client::connect(&cluster, 1).await;
+    client.ask("CREATE topic=t partitions=1").await;
+    let ids: Vec<_> = cluster.brokers().iter().map(|broker| broker.replace(':', "-")).collect();
+    let old = cluster.leader("t", 0).unwrap();
+    let new = (old + 1) % 3;
+    let [from, to] = [&ids[old], &ids[new]];
+    let elect = format!("ELECT_LEADER topic=t partition=0 broker={to}");
+    let done = format!("OK topic=t partition=0 previous_leader={from} leader={to} leader_epoch=2 changed=true");
+    assert_eq!(client.ask(&elect).await, done);
+    let same = format!("OK topic=t partition=0 previous_leader={to} leader={to} leader_epoch=2 changed=false");
+    assert_eq!(client.ask(&elect).await, same);
+    let told = client.ask("METADATA topic=t").await;
+    assert_eq!((field(&told, "leaders"), field(&told, "epochs")), (cluster.brokers()[new].as_str(), "2"));
+    for (command, error) in [
+        ("ELECT_LEADER partition=x", "missing_topic command=ELECT_LEADER"),
+        ("ELECT_LEADER topic=t partition=-1", "invalid_partition command=ELECT_LEADER"),
+        ("ELECT_LEADER topic=t partition=0", "missing_broker command=ELECT_LEADER"),
+        ("ELECT_LEADER topic=nope partition=0 broker=x", "partition_not_found topic=nope partition=0"),
+        ("ELECT_LEADER topic=t partition=9 broker=x", "partition_not_found topic=t partition=9"),
+        (
+            "ELECT_LEADER topic=t partition=0 broker=x",
+            "leader_election_rejected topic=t partition=0 broker=x reason=\"broker x not found\"",
+        ),
+    ] {
+        assert_eq!(client.ask(command).await, format!("ERROR: {error}"), "{command}");
+    }
+    assert_eq!(cluster.leader("t", 0).unwrap(), new, "an error changes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_alone_elects_nobody() {
+    let cluster = cluster(1).await;
+    let mut client = Client::connect(&cluster, 0).await;
+    client.ask("CREATE topic=t partitions=1").await;
+    let refused = "ERROR: distribution_required command=ELECT_LEADER";
+    assert_eq!(client.ask("ELECT_LEADER topic=t partition=0 broker=x").await, refused);
+}
