@@ -355,7 +355,7 @@ impl Consumer {
     /// Read these partitions, without a group: nobody shares them, and nothing is committed. Doesn't wait.
     ///
     /// A mapping says where each begins; without an offset, and with None, `auto_offset_reset` does. A later call
-    /// replaces what was read before, and no poll raises for that; until it has, poll returns what was assigned before.
+    /// replaces what was read before, and no poll raises for that. `start` waits until it is in place.
     /// An empty one reads nothing. A partition that the topic doesn't have is waited for, and `stats` says so.
     ///
     /// Raises `InvalidStateError` for a consumer that has a group: leave out `group_id` to choose partitions yourself.
