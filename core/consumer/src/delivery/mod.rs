@@ -368,6 +368,10 @@ impl Delivery {
             inner.state = State::Closing;
         }
         inner.queue.clear();
+        for kept in inner.partitions.values_mut() {
+            kept.parked.clear();
+            kept.buffered = 0;
+        }
         inner.buffered = 0;
         inner.waiting.clear();
         drop(inner);
