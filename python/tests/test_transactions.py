@@ -1,5 +1,6 @@
 """Transactions: all of one is written, or nothing, whatever ends it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -197,7 +198,7 @@ def test_ctrl_c_ends_a_call_and_the_transaction_with_it(cluster: EmbeddedCluster
     assert cluster.end_offsets("orders")[0] == 2
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_can_not_use_a_writer_that_it_inherited(cluster: EmbeddedCluster) -> None:
     run_python(
         """

@@ -247,6 +247,7 @@ async fn waits_end_with_what_they_wait_for_or_in_time() {
     let member = client.join("g", "m").await;
     let commit = format!("COMMIT_OFFSET topic=t partition=1 group=g member={member} generation=1 offset=5");
     let changes = async {
+        // The clock is paused: it goes on once nobody has anything to do, which is when all of them wait.
         tokio::time::sleep(Duration::from_millis(1)).await;
         client.ask(&commit).await;
         cluster.produce("t", 0, [("k", "v")]).unwrap();

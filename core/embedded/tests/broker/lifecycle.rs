@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cursus_embedded::{Cluster, ControlError, Options};
 use cursus_net::{Network, Tcp};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::client::{Client, field, numbered, piped, until, with_topic};
 
@@ -66,7 +66,7 @@ async fn survivors_name_a_dead_leader_until_another_is_elected() {
     let brokers = cluster.brokers();
     let mut client = Client::connect(&cluster, 0).await;
     cluster.kill_broker(1).await.unwrap();
-    sleep(Duration::from_millis(400)).await;
+    cluster.advance(Duration::from_millis(400));
     let consume = "CONSUME topic=t partition=1 offset=0 member=m";
     assert_eq!(client.ask(consume).await, format!("ERROR: NOT_LEADER LEADER_IS {}", brokers[1]));
     let refused = client.ask("PUBLISH topic=t producerId=p partition=1 message=x").await;
@@ -77,7 +77,7 @@ async fn survivors_name_a_dead_leader_until_another_is_elected() {
     assert_eq!(field(&metadata, "epochs"), "1,2,1");
     assert_eq!(client.offsets("partition=1 offset=0").await, [0, 1]);
     cluster.restart_broker(1).await.unwrap();
-    sleep(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60));
     assert_eq!(cluster.leader("t", 1).unwrap(), 0, "leadership doesn't move back");
 }
 
@@ -85,13 +85,13 @@ async fn survivors_name_a_dead_leader_until_another_is_elected() {
 async fn a_leader_that_is_back_in_time_stays_and_without_anybody_nobody_leads() {
     let cluster = with_topic(2, 2).await;
     cluster.kill_broker(1).await.unwrap();
-    sleep(Duration::from_millis(300)).await;
+    cluster.advance(Duration::from_millis(300));
     cluster.restart_broker(1).await.unwrap();
-    sleep(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5));
     assert_eq!(cluster.leader("t", 1).unwrap(), 1);
     cluster.kill_broker(0).await.unwrap();
     cluster.kill_broker(1).await.unwrap();
-    sleep(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5));
     assert_eq!((cluster.leader("t", 0).unwrap(), cluster.leader("t", 1).unwrap()), (0, 1));
     cluster.restart_broker(0).await.unwrap();
     until(&cluster, "broker 0 to lead both", |cluster| cluster.leader("t", 1).unwrap() == 0).await;
@@ -105,13 +105,13 @@ async fn a_dead_coordinator_is_never_replaced_and_knows_its_members_when_it_retu
     let member = client.join("g", "m").await;
     client.ask(&format!("COMMIT_OFFSET topic=t partition=0 group=g member={member} generation=1 offset=1")).await;
     cluster.kill_broker(2).await.unwrap();
-    sleep(Duration::from_secs(30)).await;
+    cluster.advance(Duration::from_secs(30));
     let mut other = Client::connect(&cluster, 0).await;
     let port = cluster.brokers()[2].rsplit(':').next().unwrap().to_owned();
     assert_eq!(field(&other.ask("FIND_COORDINATOR group=g").await, "port"), port);
     assert_eq!(other.ask("GROUP_STATUS group=g").await, format!("ERROR: NOT_COORDINATOR host=127.0.0.1 port={port}"));
     cluster.restart_broker(2).await.unwrap();
-    sleep(Duration::from_secs(9)).await;
+    cluster.advance(Duration::from_secs(9));
     let mut client = Client::connect(&cluster, 2).await;
     let resumed = client.ask(&format!("JOIN_GROUP topic=t group=g member={member} generation=1")).await;
     assert!(resumed.ends_with("resumed=true"), "{resumed}");
@@ -192,7 +192,7 @@ async fn never_is_a_time_too() {
     let member = client.join("g", "m").await;
     client.ask(&format!("COMMIT_OFFSET topic=t partition=0 group=g member={member} generation=1 offset=1")).await;
     cluster.kill_broker(1).await.unwrap();
-    sleep(Duration::from_secs(365 * 86_400)).await;
+    cluster.advance(Duration::from_secs(365 * 86_400));
     assert_eq!(cluster.leader("t", 1).unwrap(), 1);
     assert_eq!(client.ask("FETCH_OFFSET topic=t partition=0 group=g").await, "OK offset=0");
     assert_eq!(cluster.group("g").unwrap().members.len(), 1);
@@ -209,7 +209,8 @@ async fn over_the_limit_of_connections_one_waits_in_silence_for_a_slot() {
     let mut late = Client::connect(&cluster, 0).await;
     late.tell("LIST").await;
     until(&cluster, "one more", |cluster| cluster.connections(0) == 1_001).await;
-    sleep(Duration::from_secs(5)).await;
+    // The clock is paused: this ends once nobody has anything to do any more.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(cluster.requests().is_empty());
     clients.pop();
     assert!(late.receive_text().await.starts_with("OK"));

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cursus_embedded::{Cluster, Options};
-use tokio::time::sleep;
 
 use crate::client::{Client, numbered, piped, with_topic};
 
@@ -127,7 +126,7 @@ async fn a_lagging_cluster_shows_a_commit_later() {
         let mut reader = Client::connect(&cluster, 0).await;
         assert_eq!(reader.offsets("partition=0 offset=0 group=g batch=1").await, [before]);
         assert_eq!(cluster.committed("g", "t"), BTreeMap::from([(0, 2)]));
-        sleep(coordinator_commit_lag).await;
+        cluster.advance(coordinator_commit_lag);
         assert_eq!(client.ask(fetch).await, "OK offset=2");
     }
 }

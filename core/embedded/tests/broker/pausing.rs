@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cursus_embedded::{Cluster, ControlError, Options};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::client::{Client, field, numbered, soon, until, with_topic};
 
@@ -85,14 +85,14 @@ async fn a_paused_leader_is_replaced_and_is_none_when_it_goes_on() {
     let consume = "CONSUME topic=t partition=1 offset=0 member=m";
     assert_eq!(other.ask(consume).await, format!("ERROR: NOT_LEADER LEADER_IS {}", cluster.brokers()[1]));
     of_old.tell(consume).await;
-    sleep(Duration::from_millis(499)).await;
+    cluster.advance(Duration::from_millis(499));
     assert_eq!(cluster.leader("t", 1).unwrap(), 1);
-    sleep(Duration::from_millis(2)).await;
+    cluster.advance(Duration::from_millis(2));
     assert_eq!(cluster.leader("t", 1).unwrap(), 0);
     assert_eq!(other.offsets("partition=1 offset=0").await, [0, 1]);
     cluster.resume_broker(1).unwrap();
     assert_eq!(of_old.receive_text().await, format!("ERROR: NOT_LEADER LEADER_IS {}", cluster.brokers()[0]));
-    sleep(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60));
     assert_eq!(cluster.leader("t", 1).unwrap(), 0, "leadership doesn't move back");
     let metadata = other.ask("METADATA topic=t").await;
     assert_eq!(field(&metadata, "epochs"), "1,2,1");
@@ -106,7 +106,7 @@ async fn a_paused_coordinator_expires_nobody_until_it_goes_on_and_then_before_it
     let member = client.join("g", "m").await;
     cluster.pause_broker(1).unwrap();
     client.tell(&format!("HEARTBEAT topic=t group=g member={member} generation=1")).await;
-    sleep(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60));
     assert_eq!(cluster.group("g").unwrap().members.len(), 1);
     cluster.resume_broker(1).unwrap();
     assert!(cluster.group("g").unwrap().members.is_empty());
