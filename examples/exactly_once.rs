@@ -51,10 +51,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Err(error) if matches!(error.kind(), ErrorKind::Rebalancing | ErrorKind::MaxPollInterval) => continue,
             Err(error) => return Err(error.into()),
         };
-        let Some(member) = member(&batch) else { continue };
-        match transact(&mut writer, &batch, &member, output).await {
+        let Some(member) = batch.group_metadata() else { continue };
+        match transact(&mut writer, &batch, member, output).await {
             Ok(()) => println!("{} records of generation {}", batch.len(), member.generation),
-            Err(error) if has_moved_on(&error, &member) => writer.abort().await?,
+            Err(error) if has_moved_on(&error, member) => writer.abort().await?,
             Err(error) => return Err(error.into()),
         }
     }
@@ -85,14 +85,4 @@ fn process(record: RecordRef<'_>) -> String {
 /// what was refused.
 fn has_moved_on(error: &WriterError, member: &GroupMetadata) -> bool {
     matches!(error.meaning(), Some(Meaning::GenerationMismatch { current }) if current > member.generation)
-}
-
-/// Who read a batch, as the writer wants it said; nothing for an empty one.
-fn member(batch: &Batch) -> Option<GroupMetadata> {
-    batch.group_metadata().map(|of| GroupMetadata {
-        group: of.group.clone(),
-        topic: of.topic.clone(),
-        member: of.member.clone(),
-        generation: of.generation,
-    })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cursus_consumer::{Batch, Commit, Consumer, ErrorKind};
-use cursus_embedded::{GroupMetadata, TransactionalWriter};
+use cursus_embedded::TransactionalWriter;
 use cursus_wire::command::CommitOffset;
 use cursus_wire::{Meaning, Member};
 
@@ -233,13 +233,7 @@ async fn some(consumer: &Consumer, seen: &mut Seen) -> Batch {
 async fn stage(writer: &mut TransactionalWriter, out: &str, batch: &Batch) {
     soon("a transaction", writer.begin()).await.unwrap();
     soon("a record", writer.publish(out, "", "made of a batch", Some(0))).await.unwrap();
-    let of = batch.group_metadata().expect("a batch of a member");
-    let metadata = GroupMetadata {
-        group: of.group.clone(),
-        topic: of.topic.clone(),
-        member: of.member.clone(),
-        generation: of.generation,
-    };
+    let metadata = batch.group_metadata().expect("a batch of a member");
     let offsets = batch.next_offsets().into_iter().map(|(partition, next)| (partition.partition, next));
-    soon("the offsets", writer.send_offsets(&metadata, offsets)).await.unwrap();
+    soon("the offsets", writer.send_offsets(metadata, offsets)).await.unwrap();
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use cursus_wire::RecordBatch;
+use cursus_wire::{GroupMetadata, RecordBatch};
 
-use crate::types::{GroupMetadata, TopicPartition};
+use crate::types::TopicPartition;
 
 /// A partition's fence: a number that only grows, renewed whenever the partition is handed out. Work carries the fence it
 /// was born under, and is refused once that has ended.

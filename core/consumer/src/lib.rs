@@ -50,13 +50,13 @@ pub mod statistics;
 mod types;
 
 pub use batch::{Batch, Record, RecordRef};
-pub use consumer::{Attending, Commit, Consumer, Iteration, Poll, RunError};
+pub use consumer::{Attending, Commit, Consumer, Poll, RunError};
 pub use error::{Error, ErrorKind, Result};
 pub use settings::{Settings, Value};
 pub use shared::Environment;
 pub use statistics::{PartitionStatistics, Statistics};
 pub use types::{
-    GroupDescription, GroupMember, GroupMetadata, LogBounds, PartitionDescription, Rebalance, State, TopicPartition,
+    GroupDescription, GroupMember, Iteration, LogBounds, PartitionDescription, Rebalance, State, TopicPartition,
 };
 
-pub use cursus_wire::{BrokerError, ErrorClass, InvalidName, Topic};
+pub use cursus_wire::{BrokerError, ErrorClass, GroupMetadata, InvalidName, Topic};

@@ -25,20 +25,6 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// Who a consumer is in its group, under one assignment. A transaction that commits offsets for it has to name this.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct GroupMetadata {
-    /// The group.
-    pub group: String,
-    /// The topic that it reads.
-    pub topic: String,
-    /// The member's id, as the broker gave it.
-    pub member: String,
-    /// The group's generation.
-    pub generation: u64,
-}
-
 /// What happened to an assignment, in the order in which it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rebalance {
@@ -46,6 +32,17 @@ pub enum Rebalance {
     Revoked(Vec<TopicPartition>),
     /// These are this consumer's from now on; perhaps none.
     Assigned(Vec<TopicPartition>),
+}
+
+/// What one step of an iteration gives.
+#[derive(Debug)]
+pub enum Iteration<T> {
+    /// The next one.
+    Item(T),
+    /// Nothing yet: wait with [`Consumer::changed`](crate::Consumer::changed) and ask again.
+    Wait,
+    /// The consumer is closed.
+    End,
 }
 
 /// Partitions as a message names them.

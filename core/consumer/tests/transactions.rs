@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use cursus_consumer::Batch;
-use cursus_embedded::{Cluster, GroupMetadata, Meaning, TransactionalWriter};
+use cursus_embedded::{Cluster, Meaning, TransactionalWriter};
 
 /// Writes each record of a batch to the topic `out`, and the batch's offsets, into the open transaction.
 async fn stage(writer: &mut TransactionalWriter, batch: &Batch) {
@@ -12,15 +12,9 @@ async fn stage(writer: &mut TransactionalWriter, batch: &Batch) {
         let place = format!("{}:{}", record.partition.partition, record.offset);
         soon("a record", writer.publish("out", "", &place, None)).await.unwrap();
     }
-    let of = batch.group_metadata().expect("a batch of a member");
-    let metadata = GroupMetadata {
-        group: of.group.clone(),
-        topic: of.topic.clone(),
-        member: of.member.clone(),
-        generation: of.generation,
-    };
+    let metadata = batch.group_metadata().expect("a batch of a member");
     let offsets = batch.next_offsets().into_iter().map(|(partition, next)| (partition.partition, next));
-    soon("the offsets", writer.send_offsets(&metadata, offsets)).await.unwrap();
+    soon("the offsets", writer.send_offsets(metadata, offsets)).await.unwrap();
 }
 
 /// What committed readers find in `out`.

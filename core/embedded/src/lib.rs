@@ -67,9 +67,9 @@ mod writer;
 
 pub use cluster::Cluster;
 pub use control::{GroupView, NewRecord};
-pub use cursus_wire::{BrokerError, Meaning};
+pub use cursus_wire::{BrokerError, GroupMetadata, Meaning};
 pub use error::ControlError;
 pub use faults::Hold;
 pub use journal::Request;
 pub use options::Options;
-pub use writer::{GroupMetadata, TransactionalWriter, WriterError};
+pub use writer::{TransactionalWriter, WriterError};

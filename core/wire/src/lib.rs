@@ -13,6 +13,7 @@ pub mod command;
 pub mod error;
 mod fields;
 pub mod frame;
+mod member;
 pub mod name;
 pub mod reply;
 
@@ -21,5 +22,6 @@ pub use command::{Command, Request};
 pub use error::{BrokerError, ErrorClass, Meaning};
 pub use fields::FieldError;
 pub use frame::MAX_BODY;
+pub use member::GroupMetadata;
 pub use name::{Group, InvalidName, Member, Text, Topic};
 pub use reply::{Reply, ReplyError, TextReply};

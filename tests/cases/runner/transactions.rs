@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cursus_embedded::{GroupMetadata, TransactionalWriter, WriterError};
+use cursus_embedded::{TransactionalWriter, WriterError};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -83,11 +83,9 @@ impl World {
     ) -> Result<Result<(), WriterError>, String> {
         if let Some(name) = &step.offsets_of {
             let batch = self.saved(name)?;
-            let of = batch.group_metadata().ok_or("the batch is of no member")?.clone();
-            let metadata =
-                GroupMetadata { group: of.group, topic: of.topic, member: of.member, generation: of.generation };
+            let metadata = batch.group_metadata().ok_or("the batch is of no member")?;
             let offsets = batch.next_offsets().into_iter().map(|(partition, next)| (partition.partition, next));
-            if let Err(refusal) = writer.send_offsets(&metadata, offsets).await {
+            if let Err(refusal) = writer.send_offsets(metadata, offsets).await {
                 return Ok(Err(refusal));
             }
         }

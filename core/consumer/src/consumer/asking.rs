@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cursus_wire::GroupMetadata;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -12,7 +13,7 @@ use crate::engine::{Answer, Message, Position, Question};
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::Part;
 use crate::statistics::{PartitionStatistics, Statistics};
-use crate::types::{GroupDescription, GroupMetadata, LogBounds, State, TopicPartition};
+use crate::types::{GroupDescription, LogBounds, State, TopicPartition};
 
 impl Consumer {
     /// The partitions that are this consumer's now.

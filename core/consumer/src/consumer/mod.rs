@@ -22,7 +22,7 @@ mod polling;
 
 pub use committing::Commit;
 pub use handler::RunError;
-pub use polling::{Attending, Iteration, Poll};
+pub use polling::{Attending, Poll};
 
 /// How long [`Consumer::close`] may take where no time is given.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,31 +4,10 @@ use std::time::Duration;
 
 use super::{Consumer, deadline, wait};
 use crate::batch::{Batch, Record};
-use crate::delivery::{Polling, Step};
+use crate::delivery::Polling;
 use crate::engine::Message;
 use crate::error::{ErrorKind, Result};
-use crate::types::Rebalance;
-
-/// What one step of an iteration gives.
-#[derive(Debug)]
-pub enum Iteration<T> {
-    /// The next one.
-    Item(T),
-    /// Nothing yet: wait with [`Consumer::changed`] and ask again.
-    Wait,
-    /// The consumer is closed.
-    End,
-}
-
-impl<T> From<Step<T>> for Iteration<T> {
-    fn from(step: Step<T>) -> Self {
-        match step {
-            Step::Item(item) => Self::Item(item),
-            Step::Wait => Self::Wait,
-            Step::End => Self::End,
-        }
-    }
-}
+use crate::types::{Iteration, Rebalance};
 
 impl Consumer {
     /// Waits for records and takes them: at most `max_poll_records`, from any of the assigned partitions. The batch is empty
@@ -90,7 +69,7 @@ impl Consumer {
     /// boundary and not an error.
     pub fn try_next_record(&self) -> Result<Iteration<Record>> {
         self.begin_iteration()?;
-        self.rejoining(self.shared.delivery.next_record()).map(Into::into)
+        self.rejoining(self.shared.delivery.next_record())
     }
 
     /// The next batch, if there is one by now. Asking for it says that the one before is processed; a rebalance is a boundary
@@ -99,7 +78,7 @@ impl Consumer {
         self.begin_iteration()?;
         let polling = self.shared.delivery.begin_poll();
         match polling {
-            Ok(_polling) => self.rejoining(self.shared.delivery.next_batch(self.max_poll_records())).map(Into::into),
+            Ok(_polling) => self.rejoining(self.shared.delivery.next_batch(self.max_poll_records())),
             Err(error) if error.kind() == ErrorKind::Closed => Ok(Iteration::End),
             Err(error) => Err(error),
         }

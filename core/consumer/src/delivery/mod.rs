@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cursus_wire::{RecordBatch, Topic};
+use cursus_wire::{GroupMetadata, RecordBatch, Topic};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ mod room;
 mod taking;
 
 pub(crate) use room::Room;
-pub(crate) use taking::{Polling, Step};
+pub(crate) use taking::Polling;
 
 use crate::batch::{Fence, Frame, Slice};
 use crate::error::{Error, Result};
-use crate::types::{GroupMetadata, Rebalance, State, TopicPartition, listed};
+use crate::types::{Rebalance, State, TopicPartition, listed};
 use acks::Acks;
 
 /// The fence or the turn under which something was done has ended: whoever did it stops.

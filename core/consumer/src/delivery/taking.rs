@@ -8,14 +8,7 @@ use super::acks::Acks;
 use super::{Delivery, Inner, Proof};
 use crate::batch::{Batch, Fence, Record};
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::{Rebalance, TopicPartition};
-
-/// What one step of an iterator found.
-pub(crate) enum Step<T> {
-    Item(T),
-    Wait,
-    End,
-}
+use crate::types::{Iteration, Rebalance, TopicPartition};
 
 impl Delivery {
     /// A poll begins: what the one before returned is now processed.
@@ -180,19 +173,19 @@ impl Delivery {
     }
 
     /// The next batch for an iterator over batches: a rebalance is a boundary, not an error.
-    pub(crate) fn next_batch(&self, max: usize) -> Result<Step<Batch>> {
+    pub(crate) fn next_batch(&self, max: usize) -> Result<Iteration<Batch>> {
         let mut inner = self.lock();
         inner.pass_boundary();
         match self.take_under(inner, max) {
-            Ok(Some(batch)) => Ok(Step::Item(batch)),
-            Ok(None) => Ok(Step::Wait),
+            Ok(Some(batch)) => Ok(Iteration::Item(batch)),
+            Ok(None) => Ok(Iteration::Wait),
             Err(error) => step_end(error),
         }
     }
 
     /// The next record for an iterator over records. Asking for it proves the one before. What comes behind it stays in the
     /// queue: the position is never beyond what was given out.
-    pub(crate) fn next_record(&self) -> Result<Step<Record>> {
+    pub(crate) fn next_record(&self) -> Result<Iteration<Record>> {
         let mut inner = self.lock();
         if let Err(error) = inner.usable() {
             return step_end(error);
@@ -210,20 +203,20 @@ impl Delivery {
         inner.prove(outstanding);
         inner.pass_boundary();
         if inner.is_telling() {
-            return Ok(Step::Wait);
+            return Ok(Iteration::Wait);
         }
         if let Some(error) = inner.raised.take() {
             return Err(error);
         }
         if !inner.rebalances.is_empty() {
-            return Ok(Step::Wait);
+            return Ok(Iteration::Wait);
         }
-        let Some(slice) = inner.take_slice(1) else { return Ok(Step::Wait) };
+        let Some(slice) = inner.take_slice(1) else { return Ok(Iteration::Wait) };
         if inner.proof == Proof::Polls {
             inner.handed = Some((slice.partition.clone(), (slice.fence, slice.next_offset())));
         }
         inner.grant_room(self.max_buffered);
-        Ok(Step::Item(Record::new(self.identity, slice)))
+        Ok(Iteration::Item(Record::new(self.identity, slice)))
     }
 }
 
@@ -266,8 +259,8 @@ fn handled_by_handlers() -> Error {
 }
 
 /// Iteration ends without an error where the consumer was closed, and with it where it failed.
-fn step_end<T>(error: Error) -> Result<Step<T>> {
-    if error.kind() == ErrorKind::Closed { Ok(Step::End) } else { Err(error) }
+fn step_end<T>(error: Error) -> Result<Iteration<T>> {
+    if error.kind() == ErrorKind::Closed { Ok(Iteration::End) } else { Err(error) }
 }
 
 /// Somebody who waits for records.

@@ -7,6 +7,7 @@ use super::*;
 use crate::batch::Batch;
 use crate::batch::tests::frame;
 use crate::error::ErrorKind;
+use crate::types::Iteration;
 use cursus_wire::Topic;
 
 fn tp(partition: u32) -> TopicPartition {
@@ -113,13 +114,13 @@ fn an_iterator_proves_a_record_when_the_next_is_asked_for() {
     push(&delivery, 0, fence(&delivery, 0), 0..3).unwrap();
     let processed = || delivery.partition(&tp(0)).unwrap().processed;
     for expected in [None, Some(1), Some(2)] {
-        assert!(matches!(delivery.next_record(), Ok(Step::Item(_))));
+        assert!(matches!(delivery.next_record(), Ok(Iteration::Item(_))));
         assert_eq!(processed(), expected);
     }
-    assert!(matches!(delivery.next_record(), Ok(Step::Wait)));
+    assert!(matches!(delivery.next_record(), Ok(Iteration::Wait)));
     assert_eq!(processed(), Some(3));
     delivery.seal();
-    assert!(matches!(delivery.next_record(), Ok(Step::End)));
+    assert!(matches!(delivery.next_record(), Ok(Iteration::End)));
 }
 
 #[test]
@@ -423,7 +424,7 @@ fn an_iteration_moves_the_position_record_by_record_and_leaves_the_rest_to_poll(
     install(&delivery, &[(0, 0)]);
     push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
     for offset in 0..4 {
-        assert!(matches!(delivery.next_record(), Ok(Step::Item(record)) if record.offset() == offset));
+        assert!(matches!(delivery.next_record(), Ok(Iteration::Item(record)) if record.offset() == offset));
         let owned = delivery.partition(&tp(0)).unwrap();
         assert_eq!((owned.position, owned.processed), (offset + 1, (offset > 0).then_some(offset)));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cursus_wire::command::{Heartbeat, JoinGroup, LeaveGroup, SyncGroup};
 use cursus_wire::reply;
-use cursus_wire::{Group, Meaning, Member, Topic};
+use cursus_wire::{Group, GroupMetadata, Meaning, Member, Topic};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +17,7 @@ use crate::brokers::{Coordinator, is_passing};
 use crate::error::{Error, ErrorKind};
 use crate::health::Part;
 use crate::membership::{Action, Event, Failure, Membership};
-use crate::types::{GroupMetadata, TopicPartition, listed};
+use crate::types::{TopicPartition, listed};
 
 use super::commits::Commits;
 use super::leaders::Leaders;

@@ -16,7 +16,7 @@ use cursus_wire::command::{
     BeginTxn, Commits, EndTxn, InitProducerId, Message, Metadata, Outcome, SendOffsetsToTxn, TxnPublish,
 };
 use cursus_wire::reply::{ProducerEpoch, TransactionEnded};
-use cursus_wire::{BrokerError, Group, InvalidName, Meaning, Member, Request, Text, Topic};
+use cursus_wire::{BrokerError, Group, GroupMetadata, InvalidName, Meaning, Member, Request, Text, Topic};
 use tokio::time::Instant;
 
 pub use error::WriterError;
@@ -26,19 +26,6 @@ use crate::topics::fnv1a;
 
 /// How long a call is tried where nothing is said.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Who commits offsets: a member of a group, at a generation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupMetadata {
-    /// The group.
-    pub group: String,
-    /// The topic that the group reads.
-    pub topic: String,
-    /// The member that the partitions are assigned to.
-    pub member: String,
-    /// The group's generation at which they are.
-    pub generation: u64,
-}
 
 /// Where the writer is in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
