@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cursus_consumer::{Commit, ErrorKind, LogBounds};
+use cursus_consumer::{Commit, ErrorKind};
 use cursus_embedded::TransactionalWriter;
 
 use crate::consumers::{PATIENCE, Seen, closed, poll, read, soon, started, until};
@@ -78,9 +78,10 @@ async fn bounds_and_lag_are_told_and_a_marker_at_the_end_is_no_lag() {
         let consumer = place.consumer(&settings);
         started(&consumer).await;
         let both = [place.tp(0), place.tp(1), place.tp(9)];
-        let bounds = soon("the bounds", consumer.log_bounds(&both, Some(PATIENCE))).await.unwrap();
-        let bound = |end| LogBounds { begin: 0, end };
-        assert_eq!(bounds, BTreeMap::from([(place.tp(0), bound(7)), (place.tp(1), bound(5))]), "{isolation}");
+        let begins = soon("the begins", consumer.begin_offsets(&both, Some(PATIENCE))).await.unwrap();
+        assert_eq!(begins, BTreeMap::from([(place.tp(0), 0), (place.tp(1), 0)]), "{isolation}");
+        let ends = soon("the ends", consumer.end_offsets(&both, Some(PATIENCE))).await.unwrap();
+        assert_eq!(ends, BTreeMap::from([(place.tp(0), 7), (place.tp(1), 5)]), "{isolation}");
         let lag = soon("the lag", consumer.lag(Some(PATIENCE))).await.unwrap();
         assert_eq!(lag, BTreeMap::from([(place.tp(0), 7), (place.tp(1), 5)]), "{isolation}");
         let (mut records, mut markers) = (0, 0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cursus_bindings_common::turns::Telling;
 use cursus_bindings_common::{OfProcess, Timeout, Turn, Turns, ensure_open, guard, runtime as process};
 use cursus_consumer::{
-    Commit, Consumer as Core, Error, ErrorKind, LogBounds, Poll, Rebalance, Result, Topic, TopicPartition as Partition,
+    Commit, Consumer as Core, Error, ErrorKind, Poll, Rebalance, Result, Topic, TopicPartition as Partition,
 };
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -129,19 +129,6 @@ impl Consumer {
     /// The partitions that are named; those that are assigned where none are.
     fn named_or_assigned(&self, core: &Core, partitions: Option<Several>) -> Vec<Partition> {
         partitions.map_or_else(|| core.assignment(), |named| named.of(&self.topic))
-    }
-
-    fn bounds<'py>(
-        &self,
-        py: Python<'py>,
-        partitions: Option<Several>,
-        timeout: Seconds,
-        bound: impl Fn(LogBounds) -> u64,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let core = self.open(py)?;
-        let partitions = self.named_or_assigned(core, partitions);
-        let bounds = answer(py, core.log_bounds(&partitions, timeout.0.limit()))?;
-        numbers(py, bounds.into_iter().map(|(partition, bounds)| (partition, bound(bounds))))
     }
 }
 
@@ -378,7 +365,9 @@ impl Consumer {
         partitions: Option<Several>,
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
-        self.bounds(py, partitions, timeout, |bounds| bounds.begin)
+        let core = self.open(py)?;
+        let partitions = self.named_or_assigned(core, partitions);
+        numbers(py, answer(py, core.begin_offsets(&partitions, timeout.0.limit()))?)
     }
 
     /// Ask where the logs of these partitions end: the offset behind the last. Without any, of those assigned.
@@ -395,7 +384,9 @@ impl Consumer {
         partitions: Option<Several>,
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
-        self.bounds(py, partitions, timeout, |bounds| bounds.end)
+        let core = self.open(py)?;
+        let partitions = self.named_or_assigned(core, partitions);
+        numbers(py, answer(py, core.end_offsets(&partitions, timeout.0.limit()))?)
     }
 
     /// Ask how many offsets each assigned partition has ahead of its position: 0 where nothing is left to read.

@@ -55,8 +55,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use settings::{Settings, Value};
 pub use shared::Environment;
 pub use statistics::{PartitionStatistics, Statistics};
-pub use types::{
-    GroupDescription, GroupMember, Iteration, LogBounds, PartitionDescription, Rebalance, State, TopicPartition,
-};
+pub use types::{GroupDescription, GroupMember, Iteration, PartitionDescription, Rebalance, State, TopicPartition};
 
 pub use cursus_wire::{BrokerError, ErrorClass, GroupMetadata, InvalidName, Topic};

@@ -88,14 +88,11 @@ impl fmt::Display for State {
     }
 }
 
-/// Where a partition's log begins and ends.
+/// Where a partition's log begins, and ends for a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogBounds {
-    /// The first offset that is kept.
-    pub begin: u64,
-    /// One past the last offset that a reader of this isolation can come to. Where it is a control record, no position ever
-    /// equals this.
-    pub end: u64,
+pub(crate) struct LogBounds {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
 }
 
 /// A group, as its coordinator and the leaders of its topic describe it.

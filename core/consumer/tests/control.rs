@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{Commit, Consumer, Environment, ErrorKind, LogBounds, Rebalance, Settings, State, Value};
+use cursus_consumer::{Commit, Consumer, Environment, ErrorKind, Rebalance, Settings, State, Value};
 
 fn offsets(seen: &Seen, partition: u32) -> Vec<u64> {
     seen.0.get(&tp(partition)).cloned().unwrap_or_default()
@@ -228,16 +228,18 @@ async fn bounds_lag_and_subscription_are_told() {
     let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
     assert_eq!(consumer.subscription(), ["t"]);
     started(&consumer).await;
-    let bounds = consumer.log_bounds(&[tp(0), tp(1), tp(7)], Some(PATIENCE)).await.unwrap();
-    let expected = [(tp(0), LogBounds { begin: 0, end: 100 }), (tp(1), LogBounds { begin: 40, end: 100 })];
-    assert_eq!(bounds, BTreeMap::from(expected), "a partition that doesn't exist is left out");
+    let asked = [tp(0), tp(1), tp(7)];
+    let begins = consumer.begin_offsets(&asked, Some(PATIENCE)).await.unwrap();
+    assert_eq!(begins, BTreeMap::from([(tp(0), 0), (tp(1), 40)]), "a partition that doesn't exist is left out");
+    let ends = consumer.end_offsets(&asked, Some(PATIENCE)).await.unwrap();
+    assert_eq!(ends, BTreeMap::from([(tp(0), 100), (tp(1), 100)]));
     let lag = consumer.lag(Some(PATIENCE)).await.unwrap();
     assert_eq!(lag, BTreeMap::from([(tp(0), 100), (tp(1), 60), (tp(2), 100)]));
     let mut seen = Seen::default();
     read(&consumer, &mut seen, 260).await;
     assert!(consumer.lag(Some(PATIENCE)).await.unwrap().values().all(|lag| *lag == 0));
     let other = cursus_consumer::TopicPartition::new(cursus_consumer::Topic::new("u").unwrap(), 0);
-    assert_eq!(consumer.log_bounds(&[other], None).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(consumer.end_offsets(&[other], None).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     for broker in 0..3 {
         cluster.kill_broker(broker).await.unwrap();
     }
@@ -515,7 +517,7 @@ async fn asking_about_a_group_does_not_join_it() {
     let group = outside.describe_group(Some(PATIENCE)).await.unwrap();
     assert_eq!((group.members.len(), group.partitions[&tp(0)].lag), (1, Some(0)));
     assert_eq!(outside.committed(&tp(1), Some(PATIENCE)).await.unwrap(), Some(10));
-    assert_eq!(outside.log_bounds(&[tp(0)], Some(PATIENCE)).await.unwrap()[&tp(0)].end, 10);
+    assert_eq!(outside.end_offsets(&[tp(0)], Some(PATIENCE)).await.unwrap()[&tp(0)], 10);
     assert_eq!(outside.state(), State::New);
     closed(&outside).await;
     assert_eq!((member.statistics().rebalances, received(&cluster, "JOIN_GROUP")), (0, 1));

@@ -27,8 +27,8 @@ async fn what_transactions_leave_behind_is_a_gap_and_no_loss_and_lag_reaches_zer
     read(&consumer, &mut seen, 15).await;
     let visible: Vec<u64> = (0..10).chain(14..19).collect();
     assert_eq!(seen.0[&tp(0)], visible);
-    let bounds = consumer.log_bounds(&[tp(0)], Some(PATIENCE)).await.unwrap();
-    assert_eq!((bounds[&tp(0)].end, consumer.position(&tp(0))), (20, Some(19)), "a marker stands at the end");
+    let ends = consumer.end_offsets(&[tp(0)], Some(PATIENCE)).await.unwrap();
+    assert_eq!((ends[&tp(0)], consumer.position(&tp(0))), (20, Some(19)), "a marker stands at the end");
     assert_eq!(consumer.lag(Some(PATIENCE)).await.unwrap(), BTreeMap::from([(tp(0), 0)]));
     assert_eq!(consumer.statistics().skipped_offsets, 4);
     consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();

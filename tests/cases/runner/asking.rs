@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use cursus_consumer::{Error, GroupDescription, LogBounds, TopicPartition};
+use cursus_consumer::{Error, GroupDescription, TopicPartition};
 use serde_json::{Value, json};
 
 use crate::checks::{becomes, equal, numbers};
 use crate::format::{Described, Failure, GroupMetadata, MetadataField, Step};
-use crate::world::{World, within};
+use crate::world::{Reader, World, within};
 
 type ByPartition = BTreeMap<TopicPartition, u64>;
 
@@ -24,12 +23,14 @@ impl World {
                 becomes(&reader.consumer, within(step.within_ms), look).await
             }
             Step::BeginOffsets(step) => {
-                let found = self.bounds(&step.consumer, step.partitions.as_ref(), within(step.timeout_ms)).await?;
-                self.offsets(each(found, |bounds| bounds.begin), step.is.as_ref(), step.error.as_ref())
+                let (reader, partitions) = self.asked(&step.consumer, step.partitions.as_ref())?;
+                let found = reader.consumer.begin_offsets(&partitions, Some(within(step.timeout_ms))).await;
+                self.offsets(found, step.is.as_ref(), step.error.as_ref())
             }
             Step::EndOffsets(step) => {
-                let found = self.bounds(&step.consumer, step.partitions.as_ref(), within(step.timeout_ms)).await?;
-                self.offsets(each(found, |bounds| bounds.end), step.is.as_ref(), step.error.as_ref())
+                let (reader, partitions) = self.asked(&step.consumer, step.partitions.as_ref())?;
+                let found = reader.consumer.end_offsets(&partitions, Some(within(step.timeout_ms))).await;
+                self.offsets(found, step.is.as_ref(), step.error.as_ref())
             }
             Step::Lag(step) => {
                 let found = self.reader(&step.consumer)?.consumer.lag(Some(within(step.timeout_ms))).await;
@@ -50,18 +51,18 @@ impl World {
         }
     }
 
-    async fn bounds(
+    /// A consumer, and the partitions that a step names, or those that it has.
+    fn asked(
         &self,
         consumer: &str,
         partitions: Option<&Vec<u32>>,
-        time: Duration,
-    ) -> Result<Result<BTreeMap<TopicPartition, LogBounds>, Error>, String> {
+    ) -> Result<(Arc<Reader>, Vec<TopicPartition>), String> {
         let reader = self.reader(consumer)?;
         let partitions = match partitions {
             Some(numbers) => reader.partitions(numbers)?,
             None => reader.consumer.assignment(),
         };
-        Ok(reader.consumer.log_bounds(&partitions, Some(time)).await)
+        Ok((reader, partitions))
     }
 
     fn offsets(
@@ -96,13 +97,6 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn each<E>(
-    found: Result<BTreeMap<TopicPartition, LogBounds>, E>,
-    of: impl Fn(LogBounds) -> u64,
-) -> Result<ByPartition, E> {
-    found.map(|found| found.into_iter().map(|(partition, bounds)| (partition, of(bounds))).collect())
 }
 
 fn described(found: &GroupDescription, expected: &Described) -> Result<(), String> {

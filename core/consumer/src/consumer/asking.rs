@@ -67,19 +67,40 @@ impl Consumer {
         self.find_out(ask, timeout, &format!("the coordinator did not say what is committed for {partition}")).await
     }
 
-    /// Where the logs of these partitions begin and end, asked of their leaders. A partition that doesn't exist is left out.
+    /// The first offset that is kept of each partition, asked of its leader. A partition that doesn't exist is left out.
     /// `None` waits for ever.
     ///
-    /// Errors: [`ErrorKind::InvalidArgument`] for one of another topic; [`ErrorKind::TimedOut`]; [`ErrorKind::Closed`].
-    pub async fn log_bounds(
+    /// Errors: [`ErrorKind::InvalidArgument`] for one of another topic; [`ErrorKind::TimedOut`]; [`ErrorKind::Broker`] where
+    /// the topic doesn't exist; [`ErrorKind::Closed`].
+    pub async fn begin_offsets(
         &self,
         partitions: &[TopicPartition],
         timeout: Option<Duration>,
-    ) -> Result<BTreeMap<TopicPartition, LogBounds>> {
+    ) -> Result<BTreeMap<TopicPartition, u64>> {
+        self.bounds(partitions, timeout, |bounds| bounds.begin).await
+    }
+
+    /// One past the last offset of each partition that a reader of this isolation can come to, asked of its leader. Where that
+    /// is a control record, no position ever equals it. Otherwise as [`begin_offsets`](Self::begin_offsets).
+    pub async fn end_offsets(
+        &self,
+        partitions: &[TopicPartition],
+        timeout: Option<Duration>,
+    ) -> Result<BTreeMap<TopicPartition, u64>> {
+        self.bounds(partitions, timeout, |bounds| bounds.end).await
+    }
+
+    async fn bounds(
+        &self,
+        partitions: &[TopicPartition],
+        timeout: Option<Duration>,
+        bound: impl Fn(LogBounds) -> u64,
+    ) -> Result<BTreeMap<TopicPartition, u64>> {
         self.check_topic(partitions)?;
         let partitions = partitions.iter().cloned().collect();
         let ask = |answer| Question::Bounds { partitions, answer };
-        self.find_out(ask, timeout, "the leaders did not say where their logs begin and end").await
+        let found = self.find_out(ask, timeout, "the leaders did not say where their logs begin and end").await?;
+        Ok(found.into_iter().map(|(partition, bounds)| (partition, bound(bounds))).collect())
     }
 
     /// How many offsets each partition that is assigned has ahead of its position: 0 where there is nothing left to read,
