@@ -549,9 +549,12 @@ impl Membership {
         }
     }
 
+    /// The first error is the one that the consumer ends with. Until it is closed for that, others may come in.
     fn fail(&mut self, error: Error, actions: &mut Vec<Action>) {
-        self.error = Some(error);
-        actions.push(Action::Fail);
+        if self.error.is_none() {
+            self.error = Some(error);
+            actions.push(Action::Fail);
+        }
     }
 
     fn end_fences(&mut self, actions: &mut Vec<Action>) {

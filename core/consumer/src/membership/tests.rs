@@ -216,6 +216,16 @@ fn a_fatal_answer_fails() {
 }
 
 #[test]
+fn the_first_of_two_fatal_answers_is_the_error() {
+    let mut machine = stable(1);
+    let fatal = |kind| Failure::Fatal(Error::new(kind, "refused for good"));
+    machine.on(Event::HeartbeatDue);
+    assert_eq!(machine.on(Event::Fenced { generation: 1, failure: fatal(ErrorKind::Authorization) }), [Action::Fail]);
+    assert_eq!(machine.on(Event::Fenced { generation: 1, failure: fatal(ErrorKind::Authentication) }), []);
+    assert_eq!(machine.error().unwrap().kind(), ErrorKind::Authorization);
+}
+
+#[test]
 fn a_member_that_nobody_polls_leaves_and_joins_again_when_somebody_does() {
     let mut machine = stable(3);
     let leave = |generation| Action::Leave { member: member(), generation };
