@@ -134,7 +134,7 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
     phase: Phase,
-    /// Whether the phase waits for [`Event::Retry`] rather than for an answer.
+    /// Whether the phase waits for [`Event::Retry`] rather than for an answer, or, once it was refused for good, for nothing.
     pausing: bool,
     /// Who this is in the group, once it has said so, and at which generation.
     identity: Option<(Member, u64)>,
@@ -448,7 +448,10 @@ impl Membership {
             }
             Failure::GenerationMismatch { current } => self.moved_on(current, actions),
             Failure::UnknownMember => self.forgotten(actions),
-            Failure::Fatal(error) => self.fail(error, actions),
+            Failure::Fatal(error) => {
+                self.pausing = true;
+                self.fail(error, actions);
+            }
         }
     }
 
@@ -581,7 +584,7 @@ impl Membership {
         match self.phase {
             // A JOIN on its way may make a member: its answer is awaited, so that the member can leave. One that was refused
             // for good has its answer.
-            Phase::Joining if !self.pausing && self.error.is_none() => {}
+            Phase::Joining if !self.pausing => {}
             _ if self.identity.is_some() && !self.alone => self.leave(actions),
             _ => self.over(true, actions),
         }

@@ -226,6 +226,18 @@ fn the_first_of_two_fatal_answers_is_the_error() {
 }
 
 #[test]
+fn close_waits_for_a_join_although_something_else_was_refused_for_good() {
+    let mut machine = stable(1);
+    let error = Error::new(ErrorKind::Authorization, "refused for good");
+    machine.on(Event::Fenced { generation: 1, failure: Failure::Fatal(error) });
+    let forgotten = machine.on(Event::Fenced { generation: 1, failure: Failure::UnknownMember });
+    assert_eq!(forgotten, [Action::EndFences, Action::Join { resume: None }]);
+    assert_eq!(machine.on(Event::Close), [], "the join makes a member, and that has to leave");
+    let joined = machine.on(Event::Joined(assignment(2, &[0], false)));
+    assert_eq!(joined, [Action::Leave { member: member(), generation: 2 }]);
+}
+
+#[test]
 fn a_member_that_nobody_polls_leaves_and_joins_again_when_somebody_does() {
     let mut machine = stable(3);
     let leave = |generation| Action::Leave { member: member(), generation };
