@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use cursus_wire::Meaning;
 use cursus_wire::command::{BatchCommit, Commits as Pairs};
 use cursus_wire::reply::BatchCommitted;
+use cursus_wire::{Meaning, Member};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -88,7 +88,7 @@ impl Session {
         let request = BatchCommit {
             topic: self.topic.clone(),
             group: self.group.clone(),
-            member,
+            member: member.clone(),
             generation: Some(generation),
             commits: Pairs(claims.iter().map(|(partition, (_, offset))| (partition.partition, *offset)).collect()),
         };
@@ -100,7 +100,7 @@ impl Session {
                 }
                 other => other,
             };
-            Outcome::Committed { generation, result }
+            Outcome::Committed { member, generation, result }
         });
     }
 
@@ -122,7 +122,7 @@ impl Session {
     }
 
     /// The batch on its way was answered.
-    pub(super) fn on_committed(&mut self, generation: u64, result: Result<BatchCommitted, CallError>) {
+    pub(super) fn on_committed(&mut self, member: Member, generation: u64, result: Result<BatchCommitted, CallError>) {
         let sent = self.commits.take_in_flight();
         match result {
             Ok(_) => {
@@ -135,7 +135,7 @@ impl Session {
                     }
                     pending.end(Ok(()));
                 }
-                self.feed(Event::Alive { generation });
+                self.feed(Event::Alive { member, generation });
             }
             Err(CallError::Refused(error)) => match error.meaning() {
                 meaning if is_passing(&meaning) => {
@@ -164,18 +164,19 @@ impl Session {
                 Meaning::GroupNotFound => {
                     // Whether that is to be believed is the membership's to judge; until then the commits wait.
                     self.commit_later(sent);
-                    self.fenced(generation, CallError::Refused(error));
+                    self.fenced(member, generation, CallError::Refused(error));
                 }
                 Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::NotOwner => {
                     // Fences end before anybody is told: whoever polls right after must not get a record from before.
                     if error.meaning() == Meaning::NotOwner {
                         // Our picture of the assignment is wrong: the group's own is asked for.
                         self.feed(Event::Fenced {
+                            member,
                             generation,
                             failure: Failure::GenerationMismatch { current: generation },
                         });
                     } else {
-                        self.fenced(generation, CallError::Refused(error));
+                        self.fenced(member, generation, CallError::Refused(error));
                     }
                     for pending in sent {
                         let stale = pending.claims.keys().cloned().collect::<Vec<_>>();
@@ -203,11 +204,11 @@ impl Session {
             },
             Err(unsent @ CallError::Unsent(_)) => {
                 self.commit_later(sent);
-                self.fenced(generation, unsent);
+                self.fenced(member, generation, unsent);
             }
             Err(lost) => {
                 self.commit_later(sent.into_iter().map(Pending::unknown).collect());
-                self.fenced(generation, lost);
+                self.fenced(member, generation, lost);
             }
         }
         self.send_commits();

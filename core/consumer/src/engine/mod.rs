@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cursus_wire::reply;
+use cursus_wire::{Member, reply};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -75,7 +75,7 @@ pub(crate) enum Outcome {
     /// The answer to a request of the membership's present phase, or the end of its pause.
     Membership { ticket: u64, result: Result<Event, CallError> },
     /// A heartbeat's.
-    Heartbeat { generation: u64, result: Result<reply::Heartbeat, CallError> },
+    Heartbeat { member: Member, generation: u64, result: Result<reply::Heartbeat, CallError> },
     /// Where to read on, for an assignment that is about to be installed.
     Prepared { ticket: u64, result: Result<Starts, Unplaced> },
     /// Where to go on with a position that the leader can't serve.
@@ -93,7 +93,7 @@ pub(crate) enum Outcome {
     /// It is time for a reader that had to wait.
     ReaderDue { partition: TopicPartition, fence: Fence },
     /// The batch of commits on its way.
-    Committed { generation: u64, result: Result<reply::BatchCommitted, CallError> },
+    Committed { member: Member, generation: u64, result: Result<reply::BatchCommitted, CallError> },
     /// It is time to try commits again.
     CommitDue,
     /// Nothing to do: somebody else was told.

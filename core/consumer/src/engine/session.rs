@@ -200,9 +200,9 @@ impl Session {
             }
             Action::Heartbeat { member, generation } => {
                 let coordinator = Arc::clone(&self.coordinator);
-                let request = Heartbeat { topic, group, member, generation: Some(generation) };
+                let request = Heartbeat { topic, group, member: member.clone(), generation: Some(generation) };
                 self.run(async move {
-                    Outcome::Heartbeat { generation, result: coordinator.call_as_member(&request).await }
+                    Outcome::Heartbeat { member, generation, result: coordinator.call_as_member(&request).await }
                 });
             }
             Action::EndFences => {
@@ -275,11 +275,11 @@ impl Session {
                 Ok(event) => self.answer(ticket, event),
                 Err(error) => self.failed_answer(ticket, error),
             },
-            Outcome::Heartbeat { generation, result } => {
+            Outcome::Heartbeat { member, generation, result } => {
                 self.machine.heartbeat_answered();
                 match result {
-                    Ok(_) => self.feed(Event::Alive { generation }),
-                    Err(error) => self.fenced(generation, error),
+                    Ok(_) => self.feed(Event::Alive { member, generation }),
+                    Err(error) => self.fenced(member, generation, error),
                 }
             }
             Outcome::Prepared { ticket, .. } if ticket != self.machine.ticket() => {}
@@ -303,7 +303,7 @@ impl Session {
             Outcome::Leaders { ticket, result } => self.on_leaders(ticket, result),
             Outcome::Stopped => self.feed(Event::Stopped),
             Outcome::ReaderDue { partition, fence } => self.read(&partition, fence),
-            Outcome::Committed { generation, result } => self.on_committed(generation, result),
+            Outcome::Committed { member, generation, result } => self.on_committed(member, generation, result),
             Outcome::CommitDue => {
                 self.commits.pausing = false;
                 self.send_commits();
@@ -313,9 +313,9 @@ impl Session {
     }
 
     /// A heartbeat or a commit failed: what it says of the membership.
-    pub(super) fn fenced(&mut self, generation: u64, error: CallError) {
+    pub(super) fn fenced(&mut self, member: Member, generation: u64, error: CallError) {
         let failure = self.failure(error);
-        self.feed(Event::Fenced { generation, failure });
+        self.feed(Event::Fenced { member, generation, failure });
     }
 
     fn failure(&mut self, error: CallError) -> Failure {

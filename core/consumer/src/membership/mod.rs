@@ -44,12 +44,14 @@ pub(crate) enum Event {
     Retry,
     /// It is time for a heartbeat.
     HeartbeatDue,
-    /// A heartbeat or commit of `generation` was answered.
+    /// A heartbeat or commit of this member at this generation was answered.
     Alive {
+        member: Member,
         generation: u64,
     },
-    /// A heartbeat or commit of `generation` failed.
+    /// A heartbeat or commit of this member at this generation failed.
     Fenced {
+        member: Member,
         generation: u64,
         failure: Failure,
     },
@@ -294,11 +296,16 @@ impl Membership {
                     actions.push(Action::Heartbeat { member, generation });
                 }
             }
-            Event::Alive { generation } if self.is_current(generation) && self.phase == Phase::Stable => {
+            Event::Alive { member, generation }
+                if self.is_current(&member, generation) && self.phase == Phase::Stable =>
+            {
                 actions.push(Action::Progress);
             }
-            // An answer about a generation that this member has left already says nothing new.
-            Event::Fenced { generation, failure } if self.is_current(generation) => self.fenced(failure, &mut actions),
+            // An answer about a generation that this member has left already says nothing new. Nor does one about who it was
+            // before: a broker that begins anew counts its generations from 1 again.
+            Event::Fenced { member, generation, failure } if self.is_current(&member, generation) => {
+                self.fenced(failure, &mut actions);
+            }
             Event::Overdue if self.fences && !self.closing && !self.alone => self.depart(&mut actions),
             Event::Rejoin if self.phase == Phase::Away && !self.closing => self.join(&mut actions),
             Event::Rejoin if self.phase == Phase::Departing => self.rejoining = true,
@@ -310,8 +317,8 @@ impl Membership {
         actions
     }
 
-    fn is_current(&self, generation: u64) -> bool {
-        self.identity.as_ref().is_some_and(|(_, current)| *current == generation)
+    fn is_current(&self, member: &Member, generation: u64) -> bool {
+        self.identity() == Some((member, generation))
     }
 
     fn locate(&mut self, actions: &mut Vec<Action>) {
@@ -325,7 +332,7 @@ impl Membership {
     }
 
     fn joined(&mut self, assignment: Assignment, actions: &mut Vec<Action>) {
-        let resumed = self.phase == Phase::Resuming && self.is_current(assignment.generation);
+        let resumed = self.phase == Phase::Resuming && self.is_current(&assignment.member, assignment.generation);
         self.identity = Some((assignment.member, assignment.generation));
         if self.closing {
             self.leave(actions);

@@ -47,7 +47,11 @@ fn a_fresh_member_locates_joins_syncs_prepares_and_installs() {
 fn another_generation_ends_fences_at_once_and_waits_for_old_readers_before_it_prepares() {
     let mut machine = stable(1);
     machine.on(Event::HeartbeatDue);
-    let actions = machine.on(Event::Fenced { generation: 1, failure: Failure::GenerationMismatch { current: 2 } });
+    let actions = machine.on(Event::Fenced {
+        member: member(),
+        generation: 1,
+        failure: Failure::GenerationMismatch { current: 2 },
+    });
     assert_eq!(actions, [Action::EndFences, Action::Sync { member: member(), generation: 2 }]);
     assert!(!machine.may_commit());
     assert_eq!(machine.on(Event::Synced(assignment(2, &[1], false))), [], "old readers still run");
@@ -58,15 +62,29 @@ fn another_generation_ends_fences_at_once_and_waits_for_old_readers_before_it_pr
 fn an_answer_about_an_old_generation_changes_nothing() {
     let mut machine = stable(5);
     let mismatch = Failure::GenerationMismatch { current: 5 };
-    assert_eq!(machine.on(Event::Fenced { generation: 4, failure: mismatch }), []);
-    assert_eq!(machine.on(Event::Fenced { generation: 4, failure: Failure::UnknownMember }), []);
+    assert_eq!(machine.on(Event::Fenced { member: member(), generation: 4, failure: mismatch }), []);
+    assert_eq!(machine.on(Event::Fenced { member: member(), generation: 4, failure: Failure::UnknownMember }), []);
+    assert!(machine.may_commit());
+}
+
+#[test]
+fn an_answer_about_who_it_was_before_changes_nothing_even_at_the_same_generation() {
+    let mut machine = stable(1);
+    // The broker was restarted: it knows nobody, and the next member makes generation 1 again.
+    machine.on(Event::Fenced { member: member(), generation: 1, failure: Failure::UnknownMember });
+    let now = Assignment { member: Member::new("m-0002").unwrap(), ..assignment(1, &[0], false) };
+    machine.on(Event::Stopped);
+    machine.on(Event::Joined(now.clone()));
+    machine.on(Event::Synced(now));
+    machine.on(Event::Prepared);
+    assert_eq!(machine.on(Event::Fenced { member: member(), generation: 1, failure: Failure::UnknownMember }), []);
     assert!(machine.may_commit());
 }
 
 #[test]
 fn a_lost_coordinator_is_resumed_and_the_same_generation_keeps_its_fences() {
     let mut machine = stable(2);
-    let actions = machine.on(Event::Fenced { generation: 2, failure: Failure::Passing });
+    let actions = machine.on(Event::Fenced { member: member(), generation: 2, failure: Failure::Passing });
     assert_eq!(actions, [Action::Join { resume: Some((member(), 2)) }]);
     assert!(!machine.may_commit(), "commits wait until the coordinator has answered");
     assert_eq!(machine.on(Event::Failed(Failure::Passing)), [Action::Pause]);
@@ -79,7 +97,7 @@ fn a_lost_coordinator_is_resumed_and_the_same_generation_keeps_its_fences() {
 #[test]
 fn a_resume_that_is_too_late_syncs_and_one_that_was_forgotten_joins_afresh() {
     let mut machine = stable(2);
-    machine.on(Event::Fenced { generation: 2, failure: Failure::Passing });
+    machine.on(Event::Fenced { member: member(), generation: 2, failure: Failure::Passing });
     let late = machine.clone().on(Event::Failed(Failure::GenerationMismatch { current: 4 }));
     assert_eq!(late, [Action::EndFences, Action::Sync { member: member(), generation: 4 }]);
     let forgotten = machine.on(Event::Failed(Failure::UnknownMember));
@@ -90,7 +108,7 @@ fn a_resume_that_is_too_late_syncs_and_one_that_was_forgotten_joins_afresh() {
 #[test]
 fn generations_that_fly_past_are_met_with_a_pause() {
     let mut machine = stable(1);
-    machine.on(Event::Fenced { generation: 1, failure: Failure::GenerationMismatch { current: 2 } });
+    machine.on(Event::Fenced { member: member(), generation: 1, failure: Failure::GenerationMismatch { current: 2 } });
     let mut actions = Vec::new();
     for current in 3..10 {
         actions = machine.on(Event::Failed(Failure::GenerationMismatch { current }));
@@ -168,7 +186,7 @@ fn a_generation_before_ours_is_not_believed_at_once() {
     let mut machine = stable(5);
     let mismatch = |current| Failure::GenerationMismatch { current };
     let resume = [Action::Join { resume: Some((member(), 5)) }];
-    assert_eq!(machine.on(Event::Fenced { generation: 5, failure: mismatch(1) }), resume);
+    assert_eq!(machine.on(Event::Fenced { member: member(), generation: 5, failure: mismatch(1) }), resume);
     assert_eq!(machine.on(Event::Failed(mismatch(1))), [Action::Pause], "it is still reading its log");
     assert_eq!(machine.on(Event::Retry), resume);
     let mut recovered = machine.clone();
@@ -220,8 +238,14 @@ fn the_first_of_two_fatal_answers_is_the_error() {
     let mut machine = stable(1);
     let fatal = |kind| Failure::Fatal(Error::new(kind, "refused for good"));
     machine.on(Event::HeartbeatDue);
-    assert_eq!(machine.on(Event::Fenced { generation: 1, failure: fatal(ErrorKind::Authorization) }), [Action::Fail]);
-    assert_eq!(machine.on(Event::Fenced { generation: 1, failure: fatal(ErrorKind::Authentication) }), []);
+    assert_eq!(
+        machine.on(Event::Fenced { member: member(), generation: 1, failure: fatal(ErrorKind::Authorization) }),
+        [Action::Fail]
+    );
+    assert_eq!(
+        machine.on(Event::Fenced { member: member(), generation: 1, failure: fatal(ErrorKind::Authentication) }),
+        []
+    );
     assert_eq!(machine.error().unwrap().kind(), ErrorKind::Authorization);
 }
 
@@ -229,8 +253,8 @@ fn the_first_of_two_fatal_answers_is_the_error() {
 fn close_waits_for_a_join_although_something_else_was_refused_for_good() {
     let mut machine = stable(1);
     let error = Error::new(ErrorKind::Authorization, "refused for good");
-    machine.on(Event::Fenced { generation: 1, failure: Failure::Fatal(error) });
-    let forgotten = machine.on(Event::Fenced { generation: 1, failure: Failure::UnknownMember });
+    machine.on(Event::Fenced { member: member(), generation: 1, failure: Failure::Fatal(error) });
+    let forgotten = machine.on(Event::Fenced { member: member(), generation: 1, failure: Failure::UnknownMember });
     assert_eq!(forgotten, [Action::EndFences, Action::Join { resume: None }]);
     assert_eq!(machine.on(Event::Close), [], "the join makes a member, and that has to leave");
     let joined = machine.on(Event::Joined(assignment(2, &[0], false)));
@@ -457,9 +481,10 @@ impl World {
             self.losses = self.losses.checked_sub(1)?;
         }
         let verdict = if lost { Err(Failure::Passing) } else { self.verdict(generation) };
-        Some(self.feed(
-            verdict.map_or_else(|failure| Event::Fenced { generation, failure }, |()| Event::Alive { generation }),
-        ))
+        Some(self.feed(verdict.map_or_else(
+            |failure| Event::Fenced { member: member(), generation, failure },
+            |()| Event::Alive { member: member(), generation },
+        )))
     }
 
     fn next(&self) -> Vec<Self> {
