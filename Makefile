@@ -8,7 +8,7 @@ GENERATE := cargo run --quiet --locked -p cursus-bindings-common --bin generate
 PYTHON_FILES := python/cursus_consumer python/tests examples demo bench scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench generate python
+.PHONY: help demo test explore lint bench generate python
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: python ## Watch a group read a cluster and live through failures; or BROKE
 test: python ## Run every test
 	cargo test --workspace --locked
 	$(BIN)/python -m pytest -c python/pyproject.toml python/tests
+
+explore: ## Take the membership machine through every order of events in larger worlds than the tests do: minutes, some GB
+	cargo test --release --locked -p cursus-consumer --lib membership::exploration -- --ignored --nocapture
 
 lint: python ## Check formatting, lints, types, and that what is generated is current
 	cargo fmt --all --check

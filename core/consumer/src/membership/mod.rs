@@ -612,4 +612,6 @@ impl Membership {
 }
 
 #[cfg(test)]
+mod exploration;
+#[cfg(test)]
 mod tests;
