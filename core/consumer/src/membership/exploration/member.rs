@@ -42,6 +42,8 @@ pub(super) struct OurMember {
     pub(super) stopping: bool,
     /// The next poll will be told that the member left, and make it join again.
     pub(super) expelled: bool,
+    /// A LEAVE since then went wrong: it may not have counted.
+    pub(super) let_down: bool,
     /// Who this was when it heard that nobody knows it.
     pub(super) unknown: Option<Id>,
     pub(super) failed: bool,
@@ -90,6 +92,7 @@ impl OurMember {
             prepared: 0,
             stopping: false,
             expelled: false,
+            let_down: false,
             unknown: None,
             failed: false,
             closed: false,
@@ -127,6 +130,13 @@ impl OurMember {
     /// The answer to a request of a phase has come.
     pub(super) fn answered(&mut self, call: &Call, reply: Reply, ledger: &mut Ledger) {
         let counts = call.ticket == self.machine.ticket();
+        if let Request::Leave(_, generation) = call.request {
+            self.let_down |= match reply {
+                Reply::Refused(Refusal::Mismatch(current)) => current < generation,
+                Reply::Refused(refusal) => refusal != Refusal::Unknown,
+                _ => false,
+            };
+        }
         if call.request == Request::Join {
             ledger.check(Property::JoinIsAwaited, counts);
         }
@@ -274,6 +284,7 @@ impl OurMember {
             Action::Expel => {
                 self.end_fences(ledger);
                 self.expelled = true;
+                self.let_down = false;
             }
             Action::Install => self.install(ledger),
             Action::Fail => {

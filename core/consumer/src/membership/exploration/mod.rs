@@ -57,7 +57,7 @@ fn in_every_order_of_events_in_small_worlds_each_property_holds() {
             ("three members that stay, nothing slow", staying(3, 0, false)),
             ("one without a group, two mishaps", alone(2, 2)),
         ],
-        1_000_000,
+        300_000,
     );
 }
 

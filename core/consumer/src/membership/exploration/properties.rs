@@ -56,7 +56,7 @@ properties! {
     ClosesOnly,
     /// A member is done once, only after close, and nothing comes of it afterwards.
     DoneOnce,
-    /// Who says that it has left isn't known to the coordinator any more.
+    /// Who has left, because it was closed or nobody polled, isn't known to the coordinator any more, unless that was out of reach.
     LeftIsLeft,
     /// A consumer fails once.
     FailsOnce,

@@ -38,6 +38,7 @@ impl Hash for OurMember {
             prepared,
             stopping,
             expelled,
+            let_down,
             unknown,
             failed,
             closed,
@@ -63,11 +64,13 @@ impl Hash for OurMember {
             ticket,
         } = machine;
         (*phase as u8, pausing, identity.as_ref().map(|(member, generation)| (id(member), *generation))).hash(hasher);
-        (set(partitions), fences, machine_stopping, heartbeat_open, closing, outrun, behind, settled).hash(hasher);
-        (leaves, rejoining, alone, error.is_some()).hash(hasher);
+        (set(partitions), fences, machine_stopping, heartbeat_open, closing, settled).hash(hasher);
+        // Beyond the limits that they are compared with, counts mean the same. One that grew for ever would else be no circle.
+        ((*outrun).min(4), (*behind).min(11), (*leaves).min(6)).hash(hasher);
+        (rejoining, alone, error.is_some()).hash(hasher);
         let mut calls: Vec<_> = calls.iter().map(|call| (call.ticket == *ticket, call.request, call.reply)).collect();
         calls.sort_unstable();
         (calls, heartbeat, commit, reading, said, prepared, stopping).hash(hasher);
-        (expelled, unknown, failed, closed, done, left).hash(hasher);
+        (expelled, let_down, unknown, failed, closed, done, left).hash(hasher);
     }
 }

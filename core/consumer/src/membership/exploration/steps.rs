@@ -49,7 +49,7 @@ pub(super) enum Step {
     LoseSignal(usize, Kind),
     RefuseSignal(usize, Kind, Refusal),
     /// A heartbeat fails, where none is ever on its way.
-    HeartbeatFails(usize),
+    HeartbeatFails(usize, Refusal),
     Stopped(usize),
     Overdue(usize),
     Rejoin(usize),
@@ -88,7 +88,8 @@ impl World {
             if member.machine.is_member() {
                 steps.push(Step::HeartbeatDue(at));
                 if !self.chances.slow && self.chances.mishaps > 0 {
-                    steps.push(Step::HeartbeatFails(at));
+                    let refusals = self.refusals(true).chain([Refusal::Passing]);
+                    steps.extend(refusals.map(|refusal| Step::HeartbeatFails(at, refusal)));
                 }
             }
             if member.machine.may_commit() && member.commit.is_none() && self.chances.commits > 0 {

@@ -84,8 +84,9 @@ impl World {
             world.end_late_calls(ledger);
         }
         for (before, after) in self.members.iter().zip(&world.members) {
-            if let Some((id, _)) = after.identity().filter(|_| after.left && !before.left && !after.machine.is_alone())
-            {
+            let says_so = after.left && !before.left && !after.machine.is_alone();
+            let departed = before.machine.phase() == Phase::Departing && after.identity().is_none() && !after.let_down;
+            if let Some((id, _)) = before.identity().filter(|_| says_so || departed) {
                 ledger.check(Property::LeftIsLeft, !world.coordinator.knows(id));
             }
         }
@@ -165,10 +166,10 @@ impl World {
                 self.chances.mishaps -= 1;
                 self.signalled(at, kind, Err(refusal), ledger);
             }
-            Step::HeartbeatFails(at) => {
+            Step::HeartbeatFails(at, refusal) => {
                 self.chances.mishaps -= 1;
                 self.members[at].feed(Event::HeartbeatDue, ledger);
-                self.signalled(at, Kind::Heartbeat, Err(Refusal::Passing), ledger);
+                self.signalled(at, Kind::Heartbeat, Err(refusal), ledger);
             }
             Step::Stopped(at) => {
                 self.members[at].stopping = false;
