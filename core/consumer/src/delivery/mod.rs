@@ -594,4 +594,6 @@ fn share(slice: &Slice) -> u64 {
 }
 
 #[cfg(test)]
+mod interleavings;
+#[cfg(test)]
 mod tests;

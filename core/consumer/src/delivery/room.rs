@@ -51,7 +51,7 @@ impl Delivery {
 }
 
 impl Inner {
-    fn fits(&self, estimate: u64, max: u64) -> bool {
+    pub(super) fn fits(&self, estimate: u64, max: u64) -> bool {
         let used = self.buffered + self.reserved;
         used == 0 || used.saturating_add(estimate) <= max
     }

@@ -10,15 +10,15 @@ use crate::error::ErrorKind;
 use crate::types::Iteration;
 use cursus_wire::Topic;
 
-fn tp(partition: u32) -> TopicPartition {
+pub(super) fn tp(partition: u32) -> TopicPartition {
     TopicPartition::new(Topic::new("t").unwrap(), partition)
 }
 
-fn delivery(max_buffered: u64, auto_commit: bool) -> Arc<Delivery> {
+pub(super) fn delivery(max_buffered: u64, auto_commit: bool) -> Arc<Delivery> {
     Arc::new(Delivery::new(1, Topic::new("t").unwrap(), max_buffered, auto_commit))
 }
 
-fn install(delivery: &Delivery, partitions: &[(u32, u64)]) {
+pub(super) fn install(delivery: &Delivery, partitions: &[(u32, u64)]) {
     let start = |position| Start { position, committed: None };
     delivery
         .install(&partitions.iter().map(|(partition, position)| (tp(*partition), start(*position))).collect(), None);
