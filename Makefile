@@ -20,8 +20,8 @@ test: python ## Run every test
 	cargo test --workspace --locked
 	$(BIN)/python -m pytest -c python/pyproject.toml python/tests
 
-explore: ## Take the membership machine through every order of events in larger worlds than the tests do: minutes, some GB
-	cargo test --release --locked -p cursus-consumer --lib membership::exploration -- --ignored --nocapture
+explore: ## Take membership through every order of events in larger worlds, and let threads meet at the queue: minutes, 3 GB
+	cargo test --release --locked -p cursus-consumer --lib -- --ignored --nocapture membership::exploration delivery::interleavings
 
 lint: python ## Check formatting, lints, types, and that what is generated is current
 	cargo fmt --all --check

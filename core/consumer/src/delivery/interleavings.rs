@@ -2,9 +2,11 @@
 //!
 //! Each call here is one critical section of one lock, after which at most waiters are woken, and the crate has no unsafe code.
 //! So threads can only meet between calls, and all that they can do to each other is an order of calls: those are taken one by
-//! one, without threads. What a waiting poll would miss is asked of its own future.
+//! one, without threads. What a waiting poll would miss is asked of its own future. Whether each call still is one critical
+//! section no order shows; the last test looks for that with threads, and finds it by chance.
 
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 
 use futures_util::FutureExt;
 
@@ -257,4 +259,79 @@ fn whatever_the_order_of_readers_that_share_too_little_room_none_waits_while_the
     in_every_order(ESTIMATE, &[&reader(0)[..3], waits, &[Call::Pause, Call::Resume], &[Call::Take]]);
     in_every_order(ESTIMATE, &[&reader(0)[..3], waits, rebalance]);
     in_every_order(ESTIMATE, &[cancelled, waits, &[Call::Pause, Call::EndFences], &[Call::Take]]);
+}
+
+#[test]
+#[ignore = "keeps every core busy: make explore"]
+fn threads_that_rebalance_read_poll_and_seek_at_once_never_see_a_record_of_what_had_ended() {
+    const REBALANCES: u64 = 20_000;
+    let delivery = delivery(AMPLE, true);
+    // The last fence that had ended for certain, and whether the others may stop.
+    let (ended, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let going_on = || !over.load(Ordering::SeqCst);
+    let engine = || {
+        for _ in 0..REBALANCES {
+            let before = delivery.counts().records;
+            install(&delivery, &[(0, 0)]);
+            let Fence(fence) = delivery.partition(&tp(0)).expect("just installed").fence;
+            // The others get at something under each assignment.
+            while delivery.counts().records == before && going_on() {
+                std::thread::yield_now();
+            }
+            delivery.end_fences();
+            ended.store(fence, Ordering::SeqCst);
+        }
+        over.store(true, Ordering::SeqCst);
+    };
+    let reader = || {
+        while going_on() {
+            let Some(under) = delivery.partition(&tp(0)) else { continue };
+            let reserved = delivery.reserve(&tp(0), under.fence, under.turn, ESTIMATE).now_or_never();
+            if let Some(Ok(room)) = reserved {
+                let batch = frame("t", 0, under.fetched..under.fetched + 2);
+                let _ = delivery.push(&tp(0), under.fence, under.turn, batch, room);
+            }
+        }
+    };
+    let poller = || {
+        let (mut last, mut polled) = (Fence(0), 0);
+        while going_on() {
+            let had_ended = ended.load(Ordering::SeqCst);
+            let _poll = delivery.begin_poll().expect("one thread polls");
+            match delivery.take(100) {
+                Ok(Some(batch)) => {
+                    for (fence, _) in batch.claims().into_values() {
+                        assert!(fence.0 > had_ended, "a record of fence {fence:?} after {had_ended} had ended");
+                        assert!(fence == last || polled == 0, "{fence:?} behind {last:?} without a word");
+                        (last, polled) = (fence, polled + 1);
+                    }
+                }
+                Ok(None) => std::thread::yield_now(),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Rebalancing);
+                    polled = 0;
+                }
+            }
+        }
+    };
+    let seeker = || {
+        while going_on() {
+            let _ = delivery.seek(&tp(0), 0);
+            std::thread::yield_now();
+        }
+    };
+    // Whoever fails ends the others.
+    let ending = |work: &(dyn Fn() + Sync)| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        if let Err(panic) = result {
+            over.store(true, Ordering::SeqCst);
+            std::panic::resume_unwind(panic);
+        }
+    };
+    std::thread::scope(|threads| {
+        for work in [&engine as &(dyn Fn() + Sync), &reader, &poller, &seeker] {
+            threads.spawn(move || ending(work));
+        }
+    });
+    check_accounts(&delivery, &[]);
 }
