@@ -50,6 +50,7 @@ pub(crate) fn launch(shared: &Arc<Shared>, broker: usize, listener: Box<dyn List
     let Running { cut, drain, paused, tasks, .. } = running;
     tasks.spawn(async move {
         tokio::select! {
+            biased;
             () = cut.cancelled() => {}
             () = drain.cancelled() => {}
             () = unless([paused.subscribe()], accepting) => {}
@@ -152,6 +153,7 @@ async fn serve(listed: Listed, running: Running, socket: Box<dyn Socket>) -> io:
     let (drain, told_to_end, slots) = (running.drain.clone(), running.drain.clone(), running.slots.clone());
     let served = async {
         let _slot = tokio::select! {
+            biased;
             slot = slots.acquire() => slot,
             () = drain.cancelled() => return Ok(()),
         };

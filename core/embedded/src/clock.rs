@@ -36,6 +36,7 @@ impl Clock {
             // What tokio's clock shows by then. Before its beginning is long over.
             let Some(then) = when.checked_sub(ahead) else { return };
             tokio::select! {
+                biased;
                 () = sleep_until(then) => return,
                 // The sender lives in `self`.
                 _ = advanced.changed() => {}

@@ -301,6 +301,7 @@ async fn keep(shared: Arc<Shared>) {
     loop {
         let due = shared.read(|state| state.next_due(&shared.options));
         tokio::select! {
+            biased;
             () = shared.root.cancelled() => return,
             () = shared.elections.notified() => {}
             () = shared.clock.sleep_until(due) => {

@@ -59,6 +59,7 @@ impl Connection {
             Ok(())
         };
         tokio::select! {
+            biased;
             ended = served => ended,
             Err(error) = outgoing.deliver() => Err(error),
         }
@@ -78,6 +79,7 @@ impl Connection {
             }
             let drain = self.running.drain.clone();
             let body = tokio::select! {
+                biased;
                 () = drain.cancelled() => return Ok(()),
                 body = next_frame(&self.shared.clock, &mut self.incoming, &mut buffer, idle) => body?,
             };
@@ -102,6 +104,7 @@ impl Connection {
             // Somebody may wait for just that.
             self.shared.change(|_| gate.reach());
             tokio::select! {
+                biased;
                 () = self.running.drain.cancelled() => return Ok(false),
                 () = gate.pass() => {}
             }
@@ -187,6 +190,7 @@ pub(crate) async fn closed_before(clock: &Clock, socket: &mut ReadHalf<Box<dyn S
     let mut ignored = [0; 1024];
     let closed = async { while matches!(socket.read(&mut ignored).await, Ok(read) if read > 0) {} };
     tokio::select! {
+        biased;
         () = closed => true,
         () = clock.sleep_until(until) => false,
     }

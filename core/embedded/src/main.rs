@@ -135,6 +135,7 @@ async fn run(arguments: Arguments) -> ExitCode {
     // A reader that is gone already has closed the standard input too.
     let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
     tokio::select! {
+        biased;
         () = input_closed() => {}
         () = told_to_end => {}
         // It ends when a client stops the cluster.
@@ -167,6 +168,7 @@ fn told_to_end() -> io::Result<impl Future<Output = ()>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {
+            biased;
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

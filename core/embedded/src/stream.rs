@@ -80,6 +80,7 @@ async fn flow(
             continue;
         }
         tokio::select! {
+            biased;
             Ok(()) = ended.changed() => {}
             () = drain.cancelled() => {}
             // The sender lives in the shelf.

@@ -227,6 +227,7 @@ impl Links {
             launch = true;
             let more = waiting.len() > 0;
             tokio::select! {
+                biased;
                 Some((result, address)) = open.next() => match result {
                     Ok(reply) => {
                         self.answered(&address);

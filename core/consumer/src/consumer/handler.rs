@@ -119,6 +119,7 @@ impl Consumer {
             return Ok(None);
         }
         tokio::select! {
+            biased;
             () = changed => {}
             Some(news) = workers.news.recv() => match news {
                 News::Handled(partition, fence) => {
@@ -240,6 +241,7 @@ where
                 return self.cancel().await;
             }
             tokio::select! {
+                biased;
                 Some(ended) = self.tasks.join_next() => note(ended),
                 () = changed => {}
             }

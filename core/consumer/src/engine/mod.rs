@@ -185,20 +185,23 @@ impl Engine {
                 return self.finish().await;
             }
             let deadline = self.next_deadline();
+            // In a fixed order, as everywhere in the core, so that a simulation replays. The clock comes first: nothing keeps
+            // a heartbeat waiting.
             tokio::select! {
+                biased;
+                _ = heartbeats.tick() => self.sessions.iter_mut().for_each(Session::heartbeat),
+                _ = auto_commits.tick() => self.sessions.iter_mut().for_each(Session::auto_commit),
+                _ = looks.tick() => self.sessions.iter_mut().for_each(Session::watch),
+                _ = activity.tick() => self.sessions.iter_mut().for_each(Session::check_activity),
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => self.on_deadline(),
+                Some((session, outcome)) = self.operations.next() => self.sessions[session].on_outcome(outcome),
+                Some(end) = self.ends.recv() => self.sessions[end.session].on_reader_end(end),
                 message = self.messages.recv(), if held => match message {
                     Some(message) => self.on_message(message),
                     // Dropped while it closes is closed all the same; dropped without close is abandoned.
                     None if self.closing.is_some() => held = false,
                     None => return self.abandon().await,
                 },
-                Some((session, outcome)) = self.operations.next() => self.sessions[session].on_outcome(outcome),
-                Some(end) = self.ends.recv() => self.sessions[end.session].on_reader_end(end),
-                _ = heartbeats.tick() => self.sessions.iter_mut().for_each(Session::heartbeat),
-                _ = auto_commits.tick() => self.sessions.iter_mut().for_each(Session::auto_commit),
-                _ = looks.tick() => self.sessions.iter_mut().for_each(Session::watch),
-                _ = activity.tick() => self.sessions.iter_mut().for_each(Session::check_activity),
-                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => self.on_deadline(),
             }
             self.check_failed();
             self.step_closing();

@@ -79,6 +79,7 @@ impl Context<'_> {
     /// Waits; not while the broker stops. Whether it did.
     async fn pause(&self, duration: Duration) -> bool {
         tokio::select! {
+            biased;
             () = self.drain.cancelled() => false,
             () = self.shared.clock.sleep(duration) => true,
         }

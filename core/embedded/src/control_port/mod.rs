@@ -39,6 +39,7 @@ pub async fn serve(cluster: Cluster, listener: Box<dyn Listener>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             () = stopped.cancelled() => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
