@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::book::Book;
@@ -128,12 +129,12 @@ async fn soak(plan: &Plan) -> Result<ExitCode> {
         names.join(", "),
         names[soak.victim]
     );
-    tokio::spawn(producing);
+    let producing = tokio::spawn(producing);
     let end = soak.go_on(plan, &mut Order::seeded(seed), &mut happening, &mut signals).await?;
     let _ = stop.send(true);
     let lasted = soak.begun.elapsed();
     if end == End::Time {
-        soak.drain(&mut happening).await?;
+        soak.drain(&producing, &mut happening).await?;
         soak.part(&mut happening).await;
     }
     // Dropping what is left of the processes kills them.
@@ -343,15 +344,18 @@ impl Soak {
     }
 
     /// Undoes all faults and waits until everything is processed and committed.
-    async fn drain(&mut self, happening: &mut mpsc::Receiver<Event>) -> Result<()> {
+    async fn drain(&mut self, producing: &JoinHandle<()>, happening: &mut mpsc::Receiver<Event>) -> Result<()> {
         let last = self.undo.iter().map(|(due, _)| *due).max().unwrap_or_else(Instant::now);
         self.undo_until(last).await?;
         self.tell("the faults are over");
         let deadline = Instant::now() + DRAIN;
         loop {
+            // In this order: what was written before the producer ended is in the ends.
+            let is_over = producing.is_finished();
             let committed = self.control.committed().await?;
             let ends: BTreeMap<u32, u64> = self.control.ask(json!({ "do": "end_offsets", "topic": TOPIC })).await?;
-            if committed == ends && self.book.ends() == ends && self.book.missing().is_empty() {
+            let all_is_told = is_over && self.book.ends() == ends;
+            if all_is_told && committed == ends && self.book.missing().is_empty() {
                 self.tell(&format!("all is processed and committed: {committed:?}"));
                 return Ok(());
             }
