@@ -37,18 +37,23 @@ const KEPT: u64 = 20_000;
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
     /// How long records are written and faults brought.
-    #[arg(long, default_value_t = 60.0)]
+    #[arg(long, default_value_t = 60.0, value_parser = positive)]
     minutes: f64,
     /// What the faults are drawn from. Also decides who reads by streams and whose process is killed; one from the clock
     /// without it.
     #[arg(long)]
     seed: Option<u64>,
     /// How many records are written per second.
-    #[arg(long, default_value_t = 500, value_name = "COUNT")]
+    #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: u64,
     /// How often there is a fault.
-    #[arg(long, default_value_t = 20.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 20.0, value_name = "SECONDS", value_parser = positive)]
     fault_every: f64,
+}
+
+fn positive(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.01..=100_000.0).contains(number));
+    number.ok_or_else(|| format!("{text:?} is not a number from 0.01 to 100000"))
 }
 
 /// What is done about a fault once its time is over.
