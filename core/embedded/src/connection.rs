@@ -96,7 +96,7 @@ impl Connection {
         let incoming = Incoming::of(body);
         let name = incoming.name();
         let text = if incoming == Incoming::Batch { &[][..] } else { incoming::text(body) };
-        let Fault { hold, error, lose, corrupt } = self.shared.change(|state| {
+        let Fault { hold, error, lose, reply } = self.shared.change(|state| {
             state.journal.note(self.broker, self.id, name, text);
             state.faults.next(name)
         });
@@ -123,14 +123,16 @@ impl Connection {
         let (text, goes_on) = match answer {
             Answer::Hangup => return Ok(false),
             Answer::Stream(request) => {
-                stream::run(self, request, corrupt).await?;
+                stream::run(self, request, reply).await?;
                 return Ok(false);
             }
             Answer::Records(mut head, slices) => {
-                if corrupt {
+                if reply.corrupt {
                     damage(&mut head, true);
                 }
-                self.outgoing.write(&head, &slices.bytes).await?;
+                for _ in 0..=usize::from(reply.repeat) {
+                    self.outgoing.write(&head, &slices.bytes).await?;
+                }
                 return Ok(true);
             }
             Answer::Text(text) => (text, true),
@@ -138,10 +140,12 @@ impl Connection {
         };
         let text = if session.structured { classes::structured(&text) } else { text };
         let mut text = text.into_bytes();
-        if corrupt {
+        if reply.corrupt {
             damage(&mut text, false);
         }
-        self.outgoing.write(&text, &[]).await?;
+        for _ in 0..=usize::from(reply.repeat) {
+            self.outgoing.write(&text, &[]).await?;
+        }
         Ok(goes_on)
     }
 }

@@ -294,6 +294,18 @@ impl Cluster {
         Ok(())
     }
 
+    /// Carries out the next `times` of a command and sends each reply twice, which no broker should: what follows on that
+    /// connection answers the request before. Of a stream the first batch comes twice.
+    ///
+    /// # Errors
+    ///
+    /// No such command.
+    pub fn repeat_reply(&self, command: &str, times: usize) -> Result<(), ControlError> {
+        let command = named(command)?;
+        self.shared().change(|state| state.faults.repeat(command, times));
+        Ok(())
+    }
+
     /// Holds the next of a command, on whatever broker it comes in: it is carried out only once the hold is released or
     /// dropped. Several holds of one command hold one request each. What is no command's name is never reached.
     pub fn hold(&self, command: &str) -> Hold {

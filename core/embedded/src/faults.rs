@@ -14,8 +14,17 @@ pub(crate) struct Fault {
     pub(crate) error: Option<String>,
     /// It is carried out, and the connection is cut instead of a reply.
     pub(crate) lose: bool,
-    /// It is carried out, and the reply is damaged.
+    /// It is carried out, and this happens to the reply.
+    pub(crate) reply: Harm,
+}
+
+/// What happens to a reply; to the first batch, where a stream is the reply.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Harm {
+    /// It is damaged.
     pub(crate) corrupt: bool,
+    /// It is sent twice.
+    pub(crate) repeat: bool,
 }
 
 /// The faults that are yet to happen.
@@ -24,6 +33,7 @@ pub(crate) struct Faults {
     errors: BTreeMap<&'static str, VecDeque<(usize, String)>>,
     lose: BTreeMap<&'static str, usize>,
     corrupt: BTreeMap<&'static str, usize>,
+    repeat: BTreeMap<&'static str, usize>,
     holds: BTreeMap<&'static str, VecDeque<Arc<Gate>>>,
 }
 
@@ -46,11 +56,16 @@ impl Faults {
         *self.corrupt.entry(command).or_default() += times;
     }
 
+    pub(crate) fn repeat(&mut self, command: &'static str, times: usize) {
+        *self.repeat.entry(command).or_default() += times;
+    }
+
     pub(crate) fn hold(&mut self, command: &'static str, gate: Arc<Gate>) {
         self.holds.entry(command).or_default().push_back(gate);
     }
 
-    /// What happens to a request that has just come in. One that fails uses up no loss and no damage.
+    /// What happens to a request that has just come in. One that fails uses up no loss and no damage, and one that
+    /// is lost or damaged isn't repeated.
     pub(crate) fn next(&mut self, command: &str) -> Fault {
         let mut fault = Fault::default();
         if let Some(gates) = self.holds.get_mut(command) {
@@ -68,7 +83,8 @@ impl Faults {
             }
         }
         fault.lose = take(&mut self.lose, command);
-        fault.corrupt = !fault.lose && take(&mut self.corrupt, command);
+        fault.reply.corrupt = !fault.lose && take(&mut self.corrupt, command);
+        fault.reply.repeat = !fault.lose && !fault.reply.corrupt && take(&mut self.repeat, command);
         fault
     }
 }
@@ -153,12 +169,16 @@ mod tests {
         faults.fail("CONSUME", 1, "b");
         faults.lose("CONSUME", 1);
         faults.corrupt("CONSUME", 1);
+        faults.repeat("CONSUME", 1);
         let errors: Vec<_> = (0..3).map(|_| faults.next("CONSUME").error.unwrap()).collect();
         assert_eq!(errors, ["a", "a", "b"]);
         assert!(faults.next("CONSUME").lose);
-        assert!(faults.next("CONSUME").corrupt);
+        assert!(faults.next("CONSUME").reply.corrupt);
+        assert!(faults.next("CONSUME").reply.repeat);
         let clean = faults.next("CONSUME");
-        assert!(clean.error.is_none() && !clean.lose && !clean.corrupt && clean.hold.is_none());
+        assert!(
+            clean.error.is_none() && !clean.lose && !clean.reply.corrupt && !clean.reply.repeat && clean.hold.is_none()
+        );
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::commands::{StreamRequest, encode_batch, read};
 use crate::connection::{Connection, closed_before};
-use crate::faults::damage;
+use crate::faults::{Harm, damage};
 
 /// How often a frame of no length shows that the stream lives, whatever else flows.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -16,14 +16,14 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 const FIRST_KEEPALIVE: Duration = Duration::from_millis(100);
 
 /// Runs a stream until it ends. A second one of the same topic, partition and group on this broker replaces the first.
-pub(crate) async fn run(connection: &mut Connection, request: StreamRequest, mut corrupt: bool) -> io::Result<()> {
+pub(crate) async fn run(connection: &mut Connection, request: StreamRequest, mut harm: Harm) -> io::Result<()> {
     let (told, mut ended) = watch::channel(None);
     let key = (connection.broker, format!("{}:{}:{}", request.topic, request.partition, request.group));
     let before = connection.shared.change(|state| state.streams.insert(key.clone(), (connection.id, told)));
     if let Some((_, before)) = before {
         before.send_replace(Some("replaced".to_owned()));
     }
-    let done = flow(connection, &request, &mut ended, &mut corrupt).await;
+    let done = flow(connection, &request, &mut ended, &mut harm).await;
     connection.shared.change(|state| {
         if state.streams.get(&key).is_some_and(|(id, _)| *id == connection.id) {
             state.streams.remove(&key);
@@ -36,7 +36,7 @@ async fn flow(
     connection: &mut Connection,
     request: &StreamRequest,
     ended: &mut watch::Receiver<Option<String>>,
-    corrupt: &mut bool,
+    harm: &mut Harm,
 ) -> io::Result<()> {
     let StreamRequest { topic, partition, shelf, batch, isolation, .. } = request;
     let mut position = request.start;
@@ -73,10 +73,13 @@ async fn flow(
                 // It would never get past this batch.
                 return close(connection, &format!("error offset={position}")).await;
             };
-            if std::mem::take(corrupt) {
+            let Harm { corrupt, repeat } = std::mem::take(harm);
+            if corrupt {
                 damage(&mut head, true);
             }
-            connection.outgoing.write(&head, &slices.bytes).await?;
+            for _ in 0..=usize::from(repeat) {
+                connection.outgoing.write(&head, &slices.bytes).await?;
+            }
             continue;
         }
         tokio::select! {
