@@ -8,7 +8,7 @@ GENERATE := cargo run --quiet --locked -p cursus-bindings-common --bin generate
 PYTHON_FILES := python/cursus_consumer python/tests examples demo bench scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test explore lint bench soak generate python
+.PHONY: help demo test simulate explore lint bench soak deep generate python
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,14 @@ lint: python ## Check formatting, lints, types, and that what is generated is cu
 bench: python ## Measure the engine and Python beside a bare loop that reads the same frames
 	cargo build --release --locked -p cursus-bench -p cursus-embedded
 	$(BIN)/python bench/run.py $(ARGS)
+
+simulate: ## Run seeded schedules of faults on a simulated network and clock. SEEDS=10000; or SEED=n for all that happens in one; ARGS=--shrink
+	cargo run --release --locked -p cursus-simulation -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(ARGS)
+
+deep: ## What takes long: 100,000 seeds, the large worlds of the exploration, an hour of soak
+	$(MAKE) simulate SEEDS=$(or $(SEEDS),100000) ARGS=--keep-going
+	$(MAKE) explore
+	$(MAKE) soak
 
 soak: ## A group of three processes under a fault every 20 s: what is lost, what grows. MINUTES=60; ARGS='--seed 1'
 	cargo run --release --locked -p cursus-soak -- --minutes $(or $(MINUTES),60) $(ARGS)

@@ -540,6 +540,9 @@ class EmbeddedCluster:
     def corrupt_next(self, command: str, times: int = 1) -> None:
         """Carry out the next `times` of a command, and damage the replies so that they can't be decoded."""
 
+    def repeat_reply(self, command: str, times: int = 1) -> None:
+        """Carry out the next `times` of a command, and send each reply twice, which no broker should."""
+
     def hold(self, command: str) -> Hold:
         """Hold the next of a command until the hold is released."""
 

@@ -297,6 +297,12 @@ impl EmbeddedCluster {
         self.control(py, |cluster| cluster.corrupt_next(command, times.0))
     }
 
+    /// Carry out the next `times` of a command, and send each reply twice, which no broker should.
+    #[pyo3(signature = (command, times=Whole(1)), text_signature = "($self, command, times=1)")]
+    fn repeat_reply(&self, py: Python<'_>, command: &str, times: Whole<usize>) -> PyResult<()> {
+        self.control(py, |cluster| cluster.repeat_reply(command, times.0))
+    }
+
     /// Hold the next of a command until the hold is released.
     fn hold(&self, py: Python<'_>, command: &str) -> PyResult<Hold> {
         self.control(py, |cluster| {

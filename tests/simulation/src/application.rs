@@ -182,6 +182,7 @@ impl Application {
                 | ErrorKind::CommitOutcomeUnknown
                 | ErrorKind::OffsetRegression
                 | ErrorKind::InvalidArgument
+                | ErrorKind::Broker
                 | ErrorKind::Closed
         );
         if !foreseen {

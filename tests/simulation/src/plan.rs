@@ -284,7 +284,9 @@ fn harm(plan: &Plan, draw: &Draw, kind: u64) -> What {
         17 => What::MoveLeader { partition, broker },
         18 | 19 => What::Fail { command: command(), times, error: draw.pick(&ERRORS).to_owned() },
         20 => What::LoseReply { command: command(), times },
-        21 => What::RepeatReply { command: command(), times },
+        // Not of others: replies have no numbers, so that the next request is answered by what answered the one before. A
+        // repeated FETCH_OFFSET is another partition's offset, and no client can tell.
+        21 => What::RepeatReply { command: draw.pick(&["CONSUME", "STREAM"]).to_owned(), times },
         22 => What::Corrupt { command: command(), times },
         23 => What::Hold { command: command(), ms },
         24 => What::Expire { nth: member },

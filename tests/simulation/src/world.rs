@@ -218,11 +218,15 @@ impl<'a> World<'a> {
     async fn end(&mut self) {
         self.oracle.note(format_args!("END"));
         let members = std::mem::take(&mut self.members);
+        // What is told to fail may be asked for only now, and a frozen connection stays silent.
+        let peaceful = !self.plan.steps.iter().any(|step| {
+            matches!(step.what, What::Fail { .. } | What::LoseReply { .. } | What::Corrupt { .. } | What::Freeze { .. })
+        });
         let closing: Vec<_> = members
             .into_values()
             .map(|mut member| {
                 if member.closing.is_none() {
-                    member.closing = Some(self.close(&member, Duration::from_secs(10), true));
+                    member.closing = Some(self.close(&member, Duration::from_secs(10), peaceful));
                 }
                 member
             })

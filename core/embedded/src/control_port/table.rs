@@ -373,6 +373,12 @@ pub(super) const TABLE: &[Command] = &[
         run: Run::Now(|session, given| done(session.cluster.corrupt_next(&given.text("command")?, times(given)?))),
     },
     Command {
+        name: "repeat_reply",
+        arguments: &[COMMAND, TIMES],
+        about: "Carries out the next `times` of a command and sends each reply twice.",
+        run: Run::Now(|session, given| done(session.cluster.repeat_reply(&given.text("command")?, times(given)?))),
+    },
+    Command {
         name: "hold",
         arguments: &[COMMAND],
         about: "Holds the next of a command until `release`; the hold's number on this connection.",

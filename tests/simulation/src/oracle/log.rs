@@ -69,6 +69,12 @@ impl Log {
         first(next) == Some(offset) || first(next.max(self.earliest)) == Some(offset)
     }
 
+    /// Whether a reader may go on here, having left out what the group has committed meanwhile: brokers begin a stream
+    /// there, and a member that was replaced without knowing it has nothing to process before.
+    pub(super) fn is_committed_before(&self, offset: u64) -> bool {
+        !(self.committed..offset.max(self.committed)).any(|before| self.is_visible(before))
+    }
+
     /// Whether an assignment may begin with this record: everything before it was processed.
     pub(super) fn may_begin(&self, offset: u64) -> bool {
         offset <= self.prefix

@@ -367,7 +367,8 @@ impl Facts {
         };
         watched.enter(generation);
         let next = watched.next.insert(partition, offset + 1);
-        let goes_on = next.is_some_and(|next| log.follows(next, offset));
+        let goes_on =
+            next.is_some_and(|next| log.follows(next, offset) || (next < offset && log.is_committed_before(offset)));
         // A new assignment begins where nobody has to have processed anything further.
         let begins = log.may_begin(offset) && (next.is_none() || !strictly);
         if !log.is_visible(offset) || !(goes_on || begins) {

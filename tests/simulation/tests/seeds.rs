@@ -1,0 +1,47 @@
+//! A few hundred seeds on every change; `make simulate` runs as many as are wanted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cursus_simulation::{Plan, run};
+
+const SEEDS: u64 = 200;
+
+#[test]
+fn no_seed_contradicts_the_contract() {
+    let (next, found) = (AtomicU64::new(0), std::sync::Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, Into::into);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= SEEDS {
+                        return;
+                    }
+                    if let Some(violation) = run(&Plan::drawn(seed), false).violation {
+                        found.lock().unwrap().push(format!("`make simulate SEED={seed}`: {violation}"));
+                    }
+                }
+            });
+        }
+    });
+    let found = found.into_inner().unwrap();
+    assert!(found.is_empty(), "{} of {SEEDS} seeds failed:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn a_seed_does_the_same_again() {
+    for seed in 0..20 {
+        let plan = Plan::drawn(seed);
+        let (once, again) = (run(&plan, false), run(&plan, false));
+        assert_eq!(once.fingerprint, again.fingerprint, "seed {seed} went two ways");
+        assert!(once.delivered > 0 || once.done.is_empty(), "seed {seed} delivered nothing");
+    }
+}
+
+#[test]
+fn a_plan_is_read_back_as_it_was_written() {
+    let plan = Plan::drawn(7);
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}
