@@ -8,7 +8,7 @@ GENERATE := cargo run --quiet --locked -p cursus-bindings-common --bin generate
 PYTHON_FILES := python/cursus_consumer python/tests examples demo bench scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate explore lint bench soak deep generate python
+.PHONY: help demo test simulate explore mutants lint bench soak deep generate python
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,20 @@ deep: ## What takes long: 100,000 seeds, the large worlds of the exploration, an
 
 soak: ## A group of three processes under a fault every 20 s: what is lost, what grows. MINUTES=60; ARGS='--seed 1'
 	cargo run --release --locked -p cursus-soak -- --minutes $(or $(MINUTES),60) $(ARGS)
+
+# The quick tests first; what they let through meets the exploration of membership and the engine's tests on a cluster. A
+# mutant may loop for ever and take all memory with it, hence the limits. Exit codes 2 and 3 say that some got through. A part is
+# chosen by -F, since --shard would count anew in the second pass and take others.
+MUTANTS := ulimit -v 12000000; PATH="$(CURDIR)/target/tools/bin:$$PATH" cargo mutants --output target/mutants
+
+mutants: target/tools/bin/cargo-mutants ## Break membership, fences, offsets and commits in small ways, see which no test notices: hours. ARGS='-F membership/'
+	@rm -rf target/mutants && mkdir -p target/mutants
+	$(MUTANTS) --timeout 20 $(ARGS) -- --lib -- --skip in_every_order || [ $$? -eq 2 -o $$? -eq 3 ]
+	RUST_TEST_THREADS=24 && export RUST_TEST_THREADS && \
+	$(MUTANTS) --iterate --timeout 120 $(ARGS) -- --lib --test streaming --test streams --test transactions
+
+target/tools/bin/cargo-mutants:
+	cargo install --locked --version 27.1.0 --root target/tools cargo-mutants
 
 generate: ## Write what is generated from the tables: settings, errors, statistics
 	$(GENERATE)
