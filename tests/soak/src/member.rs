@@ -137,6 +137,8 @@ fn goes_on(error: &Error, raised: &Raised) -> Result<bool> {
         | ErrorKind::MaxPollInterval
         | ErrorKind::TimedOut
         | ErrorKind::CommitOutcomeUnknown
+        // FETCH_OFFSET may not know yet of what the member before has just committed, whose last records then come again.
+        | ErrorKind::OffsetRegression
         | ErrorKind::Unreachable => {
             let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
             *raised.entry(format!("{:?}", error.kind())).or_default() += 1;

@@ -329,6 +329,7 @@ fn requests() -> Vec<Value> {
         json!({"do": "fail_next", "command": "LIST", "error": "no"}),
         json!({"do": "lose_reply", "command": "LIST"}),
         json!({"do": "corrupt_next", "command": "LIST", "times": 0}),
+        json!({"do": "repeat_reply", "command": "LIST", "times": 0}),
         json!({"do": "connections", "broker": 0}),
         json!({"do": "cut_connections"}),
         json!({"do": "close_streams", "reason": "timeout"}),

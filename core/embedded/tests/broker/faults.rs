@@ -55,6 +55,16 @@ async fn a_damaged_reply_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_repeated_reply_comes_twice() {
+    let cluster = with_topic(1, 1).await;
+    let mut client = Client::connect(&cluster, 0).await;
+    cluster.repeat_reply("LIST", 1).unwrap();
+    let first = client.ask("LIST").await;
+    assert_eq!(client.ask("METADATA topic=t").await, first, "what was asked next is answered by the repetition");
+    assert!(client.ask("LIST").await.contains("partitions=1"), "and so on: everything comes one request late");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_held_command_is_carried_out_after_its_release() {
     let cluster = with_topic(1, 1).await;
     let hold = cluster.hold("JOIN_GROUP");
