@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use crate::watch;
 
 use crate::cluster::{Cluster, check_broker};
 use crate::error::ControlError;

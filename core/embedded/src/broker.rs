@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cursus_net::{Listener, Socket};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::connection::Connection;
 use crate::shared::{Link, Running, Shared};
 use crate::switch::unless;
+use crate::watch;
 
 /// How many connections a broker serves. One more connects, and nothing answers it until another is closed.
 const MOST_CONNECTIONS: usize = 1_000;

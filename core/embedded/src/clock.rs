@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use crate::watch;
 use tokio::time::{Instant, sleep_until};
 
 /// As far as the clock can be advanced in all: a hundred years. Any time in the cluster can still be added to that.

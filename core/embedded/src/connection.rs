@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::watch;
 use bytes::{Bytes, BytesMut};
 use cursus_net::Socket;
 use cursus_wire::frame;
 use tokio::io::{AsyncReadExt, ReadHalf};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::classes;

@@ -402,7 +402,7 @@ impl Cluster {
         let mut changes = self.shared().watch();
         loop {
             // First the mark, then the look: a change in between is seen at the next turn.
-            changes.borrow_and_update();
+            drop(changes.borrow_and_update());
             if condition(self) {
                 wait.over = true;
                 return;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use crate::watch;
 
 /// What happens to one request.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl Gate {
     pub(crate) async fn pass(&self) {
         self.reach();
         // The sender lives in `self`, so waiting can't fail.
-        let _ = self.released.subscribe().wait_for(|released| *released).await;
+        drop(self.released.subscribe().wait_for(|released| *released).await);
     }
 }
 
@@ -126,7 +126,7 @@ impl Hold {
 
     /// Waits until a request is held.
     pub async fn reached(&self) {
-        let _ = self.gate.reached.subscribe().wait_for(|reached| *reached).await;
+        drop(self.gate.reached.subscribe().wait_for(|reached| *reached).await);
     }
 
     /// Whether a request is held, or was.

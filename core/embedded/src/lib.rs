@@ -63,6 +63,7 @@ mod stream;
 mod switch;
 mod topics;
 mod transactions;
+mod watch;
 mod writer;
 
 pub use cluster::Cluster;

@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use cursus_net::Socket;
 use tokio::io::{AsyncWriteExt, WriteHalf};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
+
+use crate::watch;
 use tokio::time::Instant;
 
 use crate::shared::Shared;
@@ -45,7 +47,7 @@ impl Outbox {
             return self.write_now(head, rest).await;
         }
         // The sender lives in `self`.
-        let _ = self.late.subscribe().wait_for(|late| late.len() < MOST_LATE).await;
+        drop(self.late.subscribe().wait_for(|late| late.len() < MOST_LATE).await);
         let due = self.shared.clock.now() + delay;
         self.late.send_modify(|late| {
             let due = late.back().map_or(due, |before| due.max(before.due));
@@ -69,7 +71,7 @@ impl Outbox {
 
     /// Waits until nothing is on its way any more.
     pub(crate) async fn delivered(&self) {
-        let _ = self.late.subscribe().wait_for(VecDeque::is_empty).await;
+        drop(self.late.subscribe().wait_for(VecDeque::is_empty).await);
     }
 
     async fn write_now(&self, head: &[u8], rest: &[Bytes]) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +23,7 @@ use crate::journal::Journal;
 use crate::options::Options;
 use crate::topics::Topics;
 use crate::transactions::Transactions;
+use crate::watch;
 
 /// The topic that every broker has for itself.
 pub(crate) const INTERNAL_TOPIC: &str = "__consumer_offsets";

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use crate::watch;
 
 use crate::commands::{StreamRequest, encode_batch, read};
 use crate::connection::{Connection, closed_before};
@@ -59,7 +59,7 @@ async fn flow(
             keepalive = if missed { now } else { keepalive } + KEEPALIVE;
             connection.outgoing.write(&[], &[]).await?;
         }
-        end.borrow_and_update();
+        drop(end.borrow_and_update());
         let slices = match read(shelf, position, *batch, *isolation) {
             Ok(slices) => slices,
             Err((earliest, latest)) => {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use tokio::sync::watch;
+use crate::watch;
 
 /// Runs a future except while one of the switches is on: it isn't polled then, so nothing of it moves, as nothing moves
 /// in a process that is stopped. The switches stay locked while it is polled: once one was turned on, the future does

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::watch;
 use cursus_wire::batch::Record;
-use tokio::sync::watch;
 
 use crate::log::Log;
 use crate::producers::Producers;
