@@ -45,3 +45,17 @@ fn a_plan_is_read_back_as_it_was_written() {
     let text = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
 }
+
+/// Schedules that once broke the contract, as small as they could be made; each is named for what it broke.
+#[test]
+fn what_was_found_once_stays_mended() {
+    let found = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("found");
+    let mut plans: Vec<_> = std::fs::read_dir(found).unwrap().map(|entry| entry.unwrap().path()).collect();
+    plans.sort();
+    assert!(!plans.is_empty(), "the plans are gone");
+    for path in plans {
+        let plan: Plan = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let violation = run(&plan, false).violation;
+        assert!(violation.is_none(), "{}: {}", path.display(), violation.unwrap_or_default());
+    }
+}

@@ -7,7 +7,7 @@ use cursus_wire::command::FindCoordinator;
 use cursus_wire::{Group, Meaning, Request};
 
 use super::address::Address;
-use super::link::{CallError, Link};
+use super::link::{CallError, Link, Still};
 use super::links::{Links, Purpose};
 use crate::health::{Health, Part};
 
@@ -63,18 +63,29 @@ impl Coordinator {
 
     /// Asks the coordinator, wherever it is. Redirects are followed, with an address in them or without.
     pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
-        self.call_for(Purpose::Questions, request).await
+        self.call_for(Purpose::Questions, request, None).await
+    }
+
+    /// The same, where it is still right once it can be written.
+    pub(crate) async fn call_while<R: Request>(&self, request: &R, still: Still) -> Result<R::Reply, CallError> {
+        self.call_for(Purpose::Questions, request, Some(still)).await
     }
 
     /// The same for what keeps the membership alive: on a link of its own, and within a third of a session, so that there is
     /// time for another try.
     pub(crate) async fn call_as_member<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
-        self.call_for(Purpose::Membership, request).await
+        self.call_for(Purpose::Membership, request, None).await
     }
 
-    async fn call_for<R: Request>(&self, purpose: Purpose, request: &R) -> Result<R::Reply, CallError> {
-        let result = self.call_unreported(purpose, request).await;
+    async fn call_for<R: Request>(
+        &self,
+        purpose: Purpose,
+        request: &R,
+        still: Option<Still>,
+    ) -> Result<R::Reply, CallError> {
+        let result = self.call_unreported(purpose, request, still).await;
         match &result {
+            Err(CallError::Withdrawn(_)) => {}
             Err(CallError::Unsent(why) | CallError::Lost(why) | CallError::Corrupt(why)) => {
                 self.health.unreachable(Part::Coordinator, why);
             }
@@ -92,7 +103,12 @@ impl Coordinator {
         result
     }
 
-    async fn call_unreported<R: Request>(&self, purpose: Purpose, request: &R) -> Result<R::Reply, CallError> {
+    async fn call_unreported<R: Request>(
+        &self,
+        purpose: Purpose,
+        request: &R,
+        still: Option<Still>,
+    ) -> Result<R::Reply, CallError> {
         let mut last = String::new();
         for _ in 0..REDIRECTS {
             let address = match self.known() {
@@ -100,9 +116,10 @@ impl Coordinator {
                 None => self.find().await?,
             };
             let link = self.links.control(&address, purpose);
-            let answer = match purpose {
-                Purpose::Membership => link.call_within(request, self.membership_timeout).await,
-                Purpose::Questions => link.call(request, Duration::ZERO).await,
+            let answer = match (purpose, still.clone()) {
+                (_, Some(still)) => link.call_while(request, still).await,
+                (Purpose::Membership, None) => link.call_within(request, self.membership_timeout).await,
+                (Purpose::Questions, None) => link.call(request, Duration::ZERO).await,
             };
             match answer {
                 Err(CallError::Refused(error)) => match error.meaning() {
@@ -114,6 +131,7 @@ impl Coordinator {
                     }
                     _ => return Err(CallError::Refused(error)),
                 },
+                Err(withdrawn @ CallError::Withdrawn(_)) => return Err(withdrawn),
                 Err(error) => {
                     // It may have moved: the next request asks where it is.
                     self.set(None);

@@ -25,6 +25,8 @@ use crate::health::Health;
 pub(crate) enum CallError {
     /// The connection couldn't be made, or was lost before the request was written: nothing was carried out.
     Unsent(String),
+    /// What it asks was no longer right when it could have been written: nothing was carried out, and nothing is wrong.
+    Withdrawn(String),
     /// The connection was lost. Whether the request was carried out is unknown.
     Lost(String),
     /// The broker answered, with an error.
@@ -36,7 +38,7 @@ pub(crate) enum CallError {
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unsent(why) | Self::Lost(why) | Self::Corrupt(why) => f.write_str(why),
+            Self::Unsent(why) | Self::Withdrawn(why) | Self::Lost(why) | Self::Corrupt(why) => f.write_str(why),
             Self::Refused(error) => write!(f, "{error}"),
         }
     }
@@ -54,8 +56,13 @@ pub(crate) struct LinkContext {
 struct Call {
     frame: Bytes,
     deadline: Instant,
+    still: Option<Still>,
     answer: oneshot::Sender<Result<Bytes, CallError>>,
 }
+
+/// Whether a request is still right: looked at in the moment in which it is written, which may be long after it was made,
+/// as where the connection is opened first.
+pub(crate) type Still = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A handle to a connection; cheap to clone. The connection closes when the last handle is gone.
 #[derive(Clone)]
@@ -92,14 +99,28 @@ impl Link {
         self.call_within(request, self.context.request_timeout + extra).await
     }
 
+    /// The same, where it is still right once it can be written.
+    pub(crate) async fn call_while<R: Request>(&self, request: &R, still: Still) -> Result<R::Reply, CallError> {
+        self.send_and_wait(request, self.context.request_timeout, Some(still)).await
+    }
+
     /// Sends a request and waits for its reply at most this long. Where it doesn't come, the link is dead: its reply could be
     /// taken for another's.
     pub(crate) async fn call_within<R: Request>(&self, request: &R, time: Duration) -> Result<R::Reply, CallError> {
+        self.send_and_wait(request, time, None).await
+    }
+
+    async fn send_and_wait<R: Request>(
+        &self,
+        request: &R,
+        time: Duration,
+        still: Option<Still>,
+    ) -> Result<R::Reply, CallError> {
         let frame = request.frame().map_err(|error| CallError::Corrupt(error.to_string()))?;
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now() + time;
         let closed = || format!("the connection to {} is closed", self.address);
-        self.calls.send(Call { frame, deadline, answer }).map_err(|_| CallError::Unsent(closed()))?;
+        self.calls.send(Call { frame, deadline, still, answer }).map_err(|_| CallError::Unsent(closed()))?;
         let body = answered.await.unwrap_or_else(|_| Err(CallError::Lost(closed())))?;
         R::Reply::parse(&body).map_err(|error| match error {
             ReplyError::Broker(error) => CallError::Refused(error),
@@ -123,7 +144,7 @@ impl Link {
         if let Ok(frame) = request.frame() {
             let (answer, _) = oneshot::channel();
             let deadline = Instant::now() + Duration::from_millis(500);
-            let _ = self.calls.send(Call { frame, deadline, answer });
+            let _ = self.calls.send(Call { frame, deadline, still: None, answer });
         }
     }
 }
@@ -194,6 +215,10 @@ async fn exchange(
                 Err(error) => return End::Failed(describe(&error)),
             },
             call = calls.recv(), if open => match call {
+                Some(call) if call.still.as_ref().is_some_and(|still| !still()) => {
+                    let why = "it was no longer right when it could be sent".to_owned();
+                    let _ = call.answer.send(Err(CallError::Withdrawn(why)));
+                }
                 Some(call) => {
                     pending.push_back(Pending { deadline: call.deadline, answer: call.answer });
                     let written = timeout_at(call.deadline, connection.socket.write_all(&call.frame)).await;

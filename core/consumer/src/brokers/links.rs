@@ -248,7 +248,7 @@ impl Links {
 /// How much a failed answer says about the cluster.
 fn weight(error: &CallError) -> u32 {
     match error {
-        CallError::Unsent(_) | CallError::Lost(_) => 0,
+        CallError::Unsent(_) | CallError::Withdrawn(_) | CallError::Lost(_) => 0,
         CallError::Corrupt(_) => 1,
         CallError::Refused(error) if error.meaning() == Meaning::TopicNotFound => 2,
         CallError::Refused(_) => 3,

@@ -93,10 +93,14 @@ impl Session {
             commits: Pairs(claims.iter().map(|(partition, (_, offset))| (partition.partition, *offset)).collect()),
         };
         let coordinator = Arc::clone(&self.coordinator);
+        // Until it is written, which may take a connection first, its fences may have ended.
+        let delivery = Arc::clone(&self.common.shared.delivery);
+        let (checked, count) = (claims.clone(), claims.len());
+        let still = Arc::new(move || delivery.check_claims(&checked).is_ok());
         self.run(async move {
-            let result = match coordinator.call(&request).await {
-                Ok(reply) if reply.count < claims.len() => {
-                    Err(CallError::Corrupt(format!("of {} offsets the coordinator took {}", claims.len(), reply.count)))
+            let result = match coordinator.call_while(&request, still).await {
+                Ok(reply) if reply.count < count => {
+                    Err(CallError::Corrupt(format!("of {count} offsets the coordinator took {}", reply.count)))
                 }
                 other => other,
             };
@@ -202,6 +206,8 @@ impl Session {
                     }
                 }
             },
+            // Those that may no longer be sent are told so by the next look; what else was with them goes again.
+            Err(CallError::Withdrawn(_)) => self.commits.put_back(sent),
             Err(unsent @ CallError::Unsent(_)) => {
                 self.commit_later(sent);
                 self.fenced(member, generation, unsent);

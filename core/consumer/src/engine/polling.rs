@@ -52,7 +52,7 @@ impl Reader {
                         _ => End::Refused(error),
                     };
                 }
-                Err(CallError::Unsent(why)) => return End::Lost(why),
+                Err(CallError::Unsent(why) | CallError::Withdrawn(why)) => return End::Lost(why),
                 Err(CallError::Lost(why) | CallError::Corrupt(why)) => {
                     self.sizing.lost();
                     return End::Lost(why);

@@ -118,7 +118,7 @@ impl Session {
             while !answer.is_closed() {
                 let result = match ask().await {
                     Ok(found) => Ok(found),
-                    Err(CallError::Unsent(why) | CallError::Lost(why)) => {
+                    Err(CallError::Unsent(why) | CallError::Withdrawn(why) | CallError::Lost(why)) => {
                         health.unreachable(Part::Question, &why);
                         sleep(backoff.next()).await;
                         continue;

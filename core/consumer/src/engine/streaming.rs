@@ -54,7 +54,9 @@ impl Reader {
     fn stream_end(&mut self, error: CallError) -> End {
         match error {
             CallError::Refused(error) => End::Refused(error),
-            CallError::Unsent(why) | CallError::Lost(why) | CallError::Corrupt(why) => End::Lost(why),
+            CallError::Unsent(why) | CallError::Withdrawn(why) | CallError::Lost(why) | CallError::Corrupt(why) => {
+                End::Lost(why)
+            }
         }
     }
 }
