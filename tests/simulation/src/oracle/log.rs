@@ -34,7 +34,7 @@ impl Log {
     }
 
     pub(super) fn forget(&mut self, earliest: u64) {
-        self.earliest = earliest;
+        self.earliest = self.earliest.max(earliest);
         self.excuse(0, earliest);
     }
 
@@ -103,7 +103,9 @@ impl Log {
 
     pub(super) fn is_settled(&self) -> bool {
         let open = |record: &Fate| matches!(record, Fate::Open | Fate::Processed);
-        self.prefix == self.end() && !self.records.iter().skip(self.committed as usize).any(open)
+        // What was processed before it was gone can't be read again, and so not be committed.
+        let from = self.committed.max(self.earliest);
+        self.prefix == self.end() && !self.records.iter().skip(from as usize).any(open)
     }
 }
 
