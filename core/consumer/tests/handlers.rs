@@ -337,7 +337,38 @@ async fn a_seek_beside_handlers_is_obeyed_by_what_is_handed_out_already() {
         async { Ok(()) }
     });
     until("all from there", &consumer, |_| total(&handled) == 111).await;
+    assert_eq!(handled.lock().unwrap()[&0], (0..=10).chain(300..400).collect::<Vec<_>>());
+    soon(
+        "what was left behind to hold up no commit",
+        cluster.wait_for("400", |c| c.committed("g", "t").get(&0) == Some(&400)),
+    )
+    .await;
     closed(&consumer).await;
     soon("run to end", running).await.unwrap().unwrap();
-    assert_eq!(handled.lock().unwrap()[&0], (0..=10).chain(300..400).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_keep_what_they_were_given_where_retention_overtakes_them() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    let (handled, gate) = (Handled::default(), Arc::new(Notify::new()));
+    let (noting, waiting) = (Arc::clone(&handled), Arc::clone(&gate));
+    let running = run(&consumer, move |record| {
+        let (noting, waiting) = (Arc::clone(&noting), Arc::clone(&waiting));
+        async move {
+            note(&noting, &record);
+            if record.offset() == 0 {
+                waiting.notified().await;
+            }
+            Ok(())
+        }
+    });
+    until("the first record", &consumer, |_| total(&handled) == 1).await;
+    overtaken(&cluster, &consumer).await;
+    gate.notify_one();
+    until("all that was handed out, and what is left", &consumer, |_| total(&handled) == 30).await;
+    assert_eq!(handled.lock().unwrap()[&0], (0..10).chain(40..60).collect::<Vec<_>>());
+    soon("the commit", cluster.wait_for("60", |c| c.committed("g", "t").get(&0) == Some(&60))).await;
+    closed(&consumer).await;
+    soon("run to end", running).await.unwrap().unwrap();
 }

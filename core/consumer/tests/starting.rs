@@ -114,6 +114,18 @@ async fn error_closes_the_consumer_where_nothing_is_committed() {
 }
 
 #[tokio::test]
+async fn what_was_returned_before_the_policy_moved_the_position_is_committed_by_all() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 10).await;
+    overtaken(&cluster, &consumer).await;
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.committed("g", "t")[&0], 10);
+    closed(&consumer).await;
+}
+
+#[tokio::test]
 async fn records_deleted_before_they_were_read_are_treated_by_the_policy() {
     for (reset, isolation) in
         [("earliest", "read_committed"), ("earliest", "read_uncommitted"), ("latest", "read_committed")]

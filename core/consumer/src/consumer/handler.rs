@@ -290,7 +290,7 @@ async fn work<H, F, E>(
             if stop.is_cancelled() {
                 return;
             }
-            if !shared.delivery.is_wanted(&slice) {
+            if !shared.delivery.turn_to(&slice, offset) {
                 // A seek has left it behind.
                 let _ = tell.send(News::Handled(partition, slice.fence));
                 continue;

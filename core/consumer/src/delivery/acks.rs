@@ -65,6 +65,15 @@ impl Acks {
         }
     }
 
+    /// Nobody owes what was handed out, but for this record.
+    pub(super) fn leave(&mut self, but: Option<u64>) {
+        let but = but.filter(|but| (self.done..self.delivered).contains(but));
+        self.add(self.done, but.unwrap_or(self.delivered));
+        if let Some(but) = but {
+            self.add(but + 1, self.delivered);
+        }
+    }
+
     /// The first offset that isn't acknowledged, of what was delivered.
     pub(super) fn first_open(&self) -> u64 {
         self.done

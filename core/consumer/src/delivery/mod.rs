@@ -141,6 +141,8 @@ struct Kept {
     /// Some of that was let go, since others needed the room.
     dropped: bool,
     acks: Acks,
+    /// The record that its handler turned to last.
+    at_work: Option<u64>,
 }
 
 impl std::ops::Deref for Kept {
@@ -349,7 +351,7 @@ impl Delivery {
                 throttled: false,
             };
             let acks = Acks::at(start.position);
-            let kept = Kept { owned, parked: VecDeque::new(), dropped: false, acks };
+            let kept = Kept { owned, parked: VecDeque::new(), dropped: false, acks, at_work: None };
             inner.partitions.insert(partition.clone(), kept);
         }
         if inner.listening {
@@ -411,20 +413,27 @@ impl Delivery {
         let mut inner = self.lock();
         let owned = inner.partitions.get_mut(partition);
         let Some(owned) = owned.filter(|owned| (owned.fence, owned.turn) == (fence, turn)) else { return };
-        if offset >= owned.fetched && owned.buffered > 0 {
-            // What was fetched before is good, and comes first.
+        if offset >= owned.fetched {
+            // What was fetched before is good, and comes first; so is what was handed out, for commits and for handlers.
             owned.fetched = offset;
+            if owned.buffered == 0 {
+                owned.position = offset;
+            }
         } else {
             inner.place(partition, offset);
         }
         inner.grant_room(self.max_buffered);
     }
 
-    /// Whether this was neither taken away nor left behind by a seek.
-    pub(crate) fn is_wanted(&self, slice: &Slice) -> bool {
-        let inner = self.lock();
-        let owned = inner.partitions.get(&slice.partition);
-        owned.is_some_and(|owned| (owned.fence, owned.placed) == (slice.fence, slice.placed))
+    /// A handler turns to a record. False where it was taken away meanwhile, or left behind by a seek.
+    pub(crate) fn turn_to(&self, slice: &Slice, offset: u64) -> bool {
+        let mut inner = self.lock();
+        let owned = inner.partitions.get_mut(&slice.partition);
+        let Some(owned) = owned.filter(|owned| (owned.fence, owned.placed) == (slice.fence, slice.placed)) else {
+            return false;
+        };
+        owned.at_work = Some(offset);
+        true
     }
 
     /// For how long the application has given no sign of life; nothing while somebody waits for records.

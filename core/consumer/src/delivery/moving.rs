@@ -80,7 +80,8 @@ impl Delivery {
         let mut moved = Vec::new();
         for partition in all {
             inner.release(&partition, |owned| owned.throttled = false);
-            let Some(kept) = inner.partitions.get(&partition) else { continue };
+            let Some(kept) = inner.partitions.get_mut(&partition) else { continue };
+            kept.at_work = None;
             let (fence, open) = (kept.fence, kept.acks.first_open());
             if open < kept.position {
                 inner.place(&partition, open);
@@ -161,6 +162,10 @@ impl Inner {
         owned.fetched = offset;
         owned.returned = None;
         owned.acks.go_to(offset);
+        if self.handlers {
+            // What its handler was given and hasn't begun is left behind.
+            owned.acks.leave(owned.at_work);
+        }
         owned.parked.clear();
         self.buffered -= std::mem::take(&mut owned.buffered);
         self.queue.retain(|slice| slice.partition != *partition);

@@ -135,6 +135,16 @@ pub async fn fetched(cluster: &Cluster, consumer: &Consumer) {
     .await;
 }
 
+/// 50 more records come to the topic's only partition, and the first 40 of all are deleted before it is read on.
+pub async fn overtaken(cluster: &Cluster, consumer: &Consumer) {
+    cluster.pause_broker(0).unwrap();
+    cluster.fill("t", 50, 10).unwrap();
+    cluster.delete_records("t", 0, 40).unwrap();
+    cluster.resume_broker(0).unwrap();
+    let moved = |c: &Consumer| c.statistics().partitions[&tp(0)].fetched >= 40;
+    until("the reset policy to go on behind what was deleted", consumer, moved).await;
+}
+
 /// How this run of the tests reads: the files of `streaming.rs` are the same tests, streamed.
 pub fn mode() -> &'static str {
     if module_path!().starts_with("streaming") { "streaming" } else { "polling" }

@@ -53,6 +53,14 @@ impl Log {
         self.advance();
     }
 
+    /// An application goes on elsewhere. What it processed before and hasn't committed it need not commit any more: a commit
+    /// says how far it got, and it isn't there now.
+    pub(super) fn seek(&mut self, from: u64, to: u64) {
+        self.excuse(from, to);
+        let uncommitted = self.records.iter_mut().take(to as usize).skip(self.committed as usize);
+        uncommitted.filter(|record| **record == Fate::Processed).for_each(|record| *record = Fate::Excused);
+    }
+
     fn advance(&mut self) {
         while self.records.get(self.prefix as usize).is_some_and(|record| *record != Fate::Open) {
             self.prefix += 1;

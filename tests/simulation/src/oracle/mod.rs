@@ -241,10 +241,15 @@ impl Oracle {
     /// An application goes on elsewhere: what lies between nobody need process.
     pub(crate) fn sought(&self, host: usize, consumer: &Consumer, partition: u32, from: u64, to: u64) {
         let mut facts = self.facts();
-        facts.logs[partition as usize].excuse(from, to);
+        let facts = &mut *facts;
+        let log = &mut facts.logs[partition as usize];
+        log.seek(from, to);
         let generation = consumer.statistics().local_generation;
         if let Some(watched) = facts.members.get_mut(&host) {
             watched.enter(generation);
+            // What waits for a handler is behind the position, and isn't handled any more.
+            let delivered = watched.next.get(&partition).copied().unwrap_or(from);
+            log.excuse(delivered, to);
             watched.next.insert(partition, to);
         }
     }
