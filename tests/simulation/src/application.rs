@@ -42,8 +42,14 @@ impl Application {
     }
 
     async fn work(&self) {
-        if self.plan.work_ms > 0 {
-            sleep(Duration::from_millis(self.draw.below(self.plan.work_ms + 1))).await;
+        self.dawdle(self.plan.work_ms).await;
+    }
+
+    /// Takes up to this much time; next to none in peace, which is long enough for a consumer, not for any application.
+    async fn dawdle(&self, ms: u64) {
+        let ms = if self.settling.load(Ordering::Relaxed) { ms.min(5) } else { ms };
+        if ms > 0 {
+            sleep(Duration::from_millis(self.draw.below(ms + 1))).await;
         }
     }
 
@@ -156,7 +162,7 @@ impl Application {
                 self.attempt(Commit::Offsets(&some), &by_number(&some)).await;
             }
             5 => {
-                sleep(Duration::from_millis(self.draw.below(4_000))).await;
+                self.dawdle(4_000).await;
                 self.attempt(Commit::Batch(batch), &by_number(&all)).await;
             }
             _ => self.attempt(Commit::Batch(batch), &by_number(&all)).await,

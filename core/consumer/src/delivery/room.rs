@@ -48,6 +48,11 @@ impl Delivery {
         }
         Ok(Room { delivery: Arc::clone(self), reserved: estimate })
     }
+
+    /// Whether somebody waits for room.
+    pub(crate) fn is_room_short(&self) -> bool {
+        self.lock().waiting.iter().any(|(_, granted)| !granted.is_closed())
+    }
 }
 
 impl Inner {

@@ -28,7 +28,9 @@ impl Reader {
                 return End::Moved;
             }
             let records = self.sizing.records();
-            let wait = if seat.is_alone() { self.wait } else { Duration::ZERO };
+            // Nor may it wait there with room that another partition's records could have.
+            let may_wait = seat.is_alone() && !self.delivery.is_room_short();
+            let wait = if may_wait { self.wait } else { Duration::ZERO };
             let request = Consume {
                 topic: self.topic(),
                 partition: self.partition.partition,

@@ -10,6 +10,7 @@ use cursus_wire::reply;
 use cursus_wire::{Group, GroupMetadata, Meaning, Member, Topic};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
 use crate::brokers::CallError;
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     /// The pauses between tries of a commit: a heartbeat that works says nothing about commits.
     pub(super) commit_backoff: Backoff,
     operations: Vec<Operation>,
+    /// Whose member this is, and a token that is cancelled once it is that no longer.
+    identity: (Option<(Member, u64)>, CancellationToken),
     /// What was proven processed under fences that ended: committed under the next generation.
     carried: BTreeMap<TopicPartition, u64>,
     /// What this consumer knows to be committed, over assignments: a follower's answer may be older.
@@ -101,6 +104,7 @@ impl Session {
             backoff,
             commit_backoff,
             operations: Vec::new(),
+            identity: (None, CancellationToken::new()),
             carried: BTreeMap::new(),
             known_committed: BTreeMap::new(),
             prepared: Starts::new(),
@@ -167,6 +171,11 @@ impl Session {
     }
 
     fn perform(&mut self, actions: Vec<Action>) {
+        if self.machine.identity() != self.identity.0.as_ref().map(|(member, generation)| (member, *generation)) {
+            self.identity.1.cancel();
+            let identity = self.machine.identity().map(|(member, generation)| (member.clone(), generation));
+            self.identity = (identity, CancellationToken::new());
+        }
         for action in actions {
             self.perform_one(action);
         }
@@ -437,6 +446,7 @@ impl Session {
             group: self.group.clone(),
             member: member.clone(),
             generation,
+            over: self.identity.1.clone(),
         });
         Some(Policy { reset: self.common.shared.settings.reset(), logs: self.logs(), membership })
     }

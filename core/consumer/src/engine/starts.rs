@@ -9,6 +9,7 @@ use cursus_wire::command::{CommitOffset, FetchOffset};
 use cursus_wire::{Group, Meaning, Member, Topic};
 use futures_util::future::{join_all, try_join_all};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::brokers::CallError;
 use crate::brokers::{Coordinator, is_passing};
@@ -57,6 +58,8 @@ pub(crate) struct Membership {
     pub(super) group: Group,
     pub(super) member: Member,
     pub(super) generation: u64,
+    /// Cancelled once the session knows that it is over: nothing is committed under it from then on.
+    pub(super) over: CancellationToken,
 }
 
 impl Membership {
@@ -73,7 +76,8 @@ impl Membership {
             member: self.member.clone(),
             generation: Some(self.generation),
         };
-        self.coordinator.call(&request).await.map(drop)
+        let over = self.over.clone();
+        self.coordinator.call_while(&request, Arc::new(move || !over.is_cancelled())).await.map(drop)
     }
 }
 
