@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cursus_wire::command::{CommitOffset, FetchOffset};
-use cursus_wire::{Group, Meaning, Member, Topic};
+use cursus_wire::{BrokerError, Group, Meaning, Member, Topic};
 use futures_util::future::{join_all, try_join_all};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -79,6 +79,27 @@ impl Membership {
         let over = self.over.clone();
         self.coordinator.call_while(&request, Arc::new(move || !over.is_cancelled())).await.map(drop)
     }
+}
+
+/// What came of commits that were on their way at once, or why not all of them were taken. That the membership is over
+/// counts more than anything that may pass: whoever has heard it commits nothing more.
+fn all_of<T>(results: impl IntoIterator<Item = Result<T, Unplaced>>) -> Result<Vec<T>, Unplaced> {
+    let (mut all, mut failed) = (Vec::new(), None);
+    for result in results {
+        match result {
+            Ok(one) => all.push(one),
+            Err(Unplaced::Call(CallError::Refused(error))) if is_fencing(&error) => {
+                return Err(CallError::Refused(error).into());
+            }
+            Err(other) => failed = failed.or(Some(other)),
+        }
+    }
+    failed.map_or(Ok(all), Err)
+}
+
+/// Whether a refusal says that the membership, or its group, is over.
+fn is_fencing(error: &BrokerError) -> bool {
+    matches!(error.meaning(), Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::GroupNotFound)
 }
 
 pub(super) async fn fetch(
@@ -155,28 +176,22 @@ impl Preparation {
 
     /// Commits what was processed before the rebalance and is still ours, so that it isn't read twice. One by one: another
     /// member may have committed beyond it in between, and a batch would fail as a whole.
-    async fn commit_carried(&self, membership: &Membership) -> Result<BTreeMap<TopicPartition, u64>, CallError> {
+    async fn commit_carried(&self, membership: &Membership) -> Result<BTreeMap<TopicPartition, u64>, Unplaced> {
         let ours = self.carried.iter().filter(|(partition, _)| self.partitions.contains(&partition.partition));
         let results = join_all(ours.map(|(partition, offset)| async move {
             (partition, *offset, membership.commit(partition.partition, *offset).await)
         }))
         .await;
-        let mut committed = BTreeMap::new();
-        for (partition, offset, result) in results {
-            match result {
-                Ok(()) => drop(committed.insert(partition.clone(), offset)),
-                Err(CallError::Refused(error)) => match error.meaning() {
-                    Meaning::GenerationMismatch { .. } | Meaning::MemberNotFound | Meaning::GroupNotFound => {
-                        return Err(CallError::Refused(error));
-                    }
-                    meaning if is_passing(&meaning) => return Err(CallError::Refused(error)),
-                    // Somebody was further, or the broker won't have it: it costs a record read twice at most.
-                    _ => tracing::debug!(%partition, offset, %error, "not committed over the rebalance"),
-                },
-                Err(lost) => return Err(lost),
+        let results = results.into_iter().map(|(partition, offset, result)| match result {
+            Ok(()) => Ok(Some((partition.clone(), offset))),
+            Err(CallError::Refused(error)) if !is_fencing(&error) && !is_passing(&error.meaning()) => {
+                // Somebody was further, or the broker won't have it: it costs a record read twice at most.
+                tracing::debug!(%partition, offset, %error, "not committed over the rebalance");
+                Ok(None)
             }
-        }
-        Ok(committed)
+            Err(error) => Err(error.into()),
+        });
+        Ok(all_of(results)?.into_iter().flatten().collect())
     }
 }
 
@@ -213,7 +228,8 @@ impl Policy {
         let (mut starts, all) = (Starts::new(), logs.into_iter().collect::<Vec<_>>());
         // Each may open a connection of its own, of which a broker has few.
         for some in all.chunks(PROBES) {
-            starts.extend(try_join_all(some.iter().map(|(partition, log)| self.begin_one(*partition, log))).await?);
+            let begun = some.iter().map(|(partition, log)| self.begin_one(*partition, log));
+            starts.extend(all_of(join_all(begun).await)?);
         }
         Ok(starts)
     }

@@ -20,6 +20,8 @@ pub(super) struct Log {
     /// Below this everything is processed, excused or hidden.
     prefix: u64,
     committed: u64,
+    /// Where the farthest seek went.
+    sought: u64,
 }
 
 impl Log {
@@ -53,12 +55,11 @@ impl Log {
         self.advance();
     }
 
-    /// An application goes on elsewhere. What it processed before and hasn't committed it need not commit any more: a commit
-    /// says how far it got, and it isn't there now.
+    /// An application goes on elsewhere. What it processes of what lies before it need not commit any more: a commit says how
+    /// far it got, and it isn't there now.
     pub(super) fn seek(&mut self, from: u64, to: u64) {
         self.excuse(from, to);
-        let uncommitted = self.records.iter_mut().take(to as usize).skip(self.committed as usize);
-        uncommitted.filter(|record| **record == Fate::Processed).for_each(|record| *record = Fate::Excused);
+        self.sought = self.sought.max(to);
     }
 
     fn advance(&mut self) {
@@ -112,7 +113,7 @@ impl Log {
     pub(super) fn is_settled(&self) -> bool {
         let open = |record: &Fate| matches!(record, Fate::Open | Fate::Processed);
         // What was processed before it was gone can't be read again, and so not be committed.
-        let from = self.committed.max(self.earliest);
+        let from = self.committed.max(self.earliest).max(self.sought);
         self.prefix == self.end() && !self.records.iter().skip(from as usize).any(open)
     }
 }
