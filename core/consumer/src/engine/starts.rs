@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use cursus_wire::command::{CommitOffset, FetchOffset};
 use cursus_wire::{BrokerError, Group, Meaning, Member, Topic};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -81,11 +83,12 @@ impl Membership {
     }
 }
 
-/// What came of commits that were on their way at once, or why not all of them were taken. That the membership is over
-/// counts more than anything that may pass: whoever has heard it commits nothing more.
-fn all_of<T>(results: impl IntoIterator<Item = Result<T, Unplaced>>) -> Result<Vec<T>, Unplaced> {
+/// What came of steps that were taken at once, or why not all of them succeeded. That the membership is over ends all of them
+/// at once, and counts more than anything that may pass: whoever has heard it commits nothing more.
+async fn all_of<T>(steps: impl Iterator<Item = impl Future<Output = Result<T, Unplaced>>>) -> Result<Vec<T>, Unplaced> {
+    let mut steps: FuturesUnordered<_> = steps.collect();
     let (mut all, mut failed) = (Vec::new(), None);
-    for result in results {
+    while let Some(result) = steps.next().await {
         match result {
             Ok(one) => all.push(one),
             Err(Unplaced::Call(CallError::Refused(error))) if is_fencing(&error) => {
@@ -178,20 +181,18 @@ impl Preparation {
     /// member may have committed beyond it in between, and a batch would fail as a whole.
     async fn commit_carried(&self, membership: &Membership) -> Result<BTreeMap<TopicPartition, u64>, Unplaced> {
         let ours = self.carried.iter().filter(|(partition, _)| self.partitions.contains(&partition.partition));
-        let results = join_all(ours.map(|(partition, offset)| async move {
-            (partition, *offset, membership.commit(partition.partition, *offset).await)
-        }))
-        .await;
-        let results = results.into_iter().map(|(partition, offset, result)| match result {
-            Ok(()) => Ok(Some((partition.clone(), offset))),
-            Err(CallError::Refused(error)) if !is_fencing(&error) && !is_passing(&error.meaning()) => {
-                // Somebody was further, or the broker won't have it: it costs a record read twice at most.
-                tracing::debug!(%partition, offset, %error, "not committed over the rebalance");
-                Ok(None)
+        let commits = ours.map(|(partition, offset)| async move {
+            match membership.commit(partition.partition, *offset).await {
+                Ok(()) => Ok(Some((partition.clone(), *offset))),
+                Err(CallError::Refused(error)) if !is_fencing(&error) && !is_passing(&error.meaning()) => {
+                    // Somebody was further, or the broker won't have it: it costs a record read twice at most.
+                    tracing::debug!(%partition, offset, %error, "not committed over the rebalance");
+                    Ok(None)
+                }
+                Err(error) => Err(error.into()),
             }
-            Err(error) => Err(error.into()),
         });
-        Ok(all_of(results)?.into_iter().flatten().collect())
+        Ok(all_of(commits).await?.into_iter().flatten().collect())
     }
 }
 
@@ -229,7 +230,7 @@ impl Policy {
         // Each may open a connection of its own, of which a broker has few.
         for some in all.chunks(PROBES) {
             let begun = some.iter().map(|(partition, log)| self.begin_one(*partition, log));
-            starts.extend(all_of(join_all(begun).await)?);
+            starts.extend(all_of(begun).await?);
         }
         Ok(starts)
     }
