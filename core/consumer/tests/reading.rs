@@ -86,11 +86,13 @@ async fn one_byte_limit_holds_over_all_partitions_and_frees_as_it_is_read() {
     for partition in 0..8 {
         cluster.produce("t", partition, (0..200).map(|i| (i.to_string(), vec![0; 10_000]))).unwrap();
     }
-    let limit = 1_000_000;
+    let limit: u64 = 1_000_000;
     let consumer = consumer_with(&cluster, &[("max_buffered_bytes", limit.into()), ("max_poll_records", 10u64.into())]);
     started(&consumer).await;
+    // Nobody polls for a second, in which everything could be fetched.
+    soon("heartbeats", cluster.wait_for("twenty heartbeats", |c| received(c, "HEARTBEAT") >= 20)).await;
     let mut seen = Seen::default();
-    let mut most = 0;
+    let mut most = consumer.statistics().buffered_bytes;
     soon("all of 16 MB", async {
         while seen.distinct() < 1600 {
             let batch = consumer.poll(Some(PATIENCE)).await.unwrap();
@@ -100,8 +102,7 @@ async fn one_byte_limit_holds_over_all_partitions_and_frees_as_it_is_read() {
         }
     })
     .await;
-    // Replies are larger than estimated until record sizes are known: one frame of each partition at most.
-    assert!(most <= limit + 8 * 256 * 10_100, "{most} bytes were buffered");
+    assert!(most <= limit + (1 << 20), "{most} bytes were buffered with a limit of {limit}");
     let before = consumer.statistics().partitions;
     assert!(before.values().all(|partition| partition.buffered_bytes == 0), "{before:?}");
     assert_eq!(consumer.statistics().buffered_bytes, 0);
