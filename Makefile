@@ -8,7 +8,7 @@ GENERATE := cargo run --quiet --locked -p cursus-bindings-common --bin generate
 PYTHON_FILES := python/cursus_consumer python/tests examples demo bench scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate explore mutants lint bench soak deep generate python
+.PHONY: help demo test simulate explore mutants faults lint bench soak deep generate python
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ mutants: target/tools/bin/cargo-mutants ## Break membership, fences, offsets and
 	$(MUTANTS) --timeout 20 $(ARGS) -- --lib -- --skip in_every_order || [ $$? -eq 2 -o $$? -eq 3 ]
 	RUST_TEST_THREADS=24 && export RUST_TEST_THREADS && \
 	$(MUTANTS) --iterate --timeout 120 $(ARGS) -- --lib --test streaming --test streams --test transactions
+
+faults: ## Put deliberate faults into a copy of the engine, each to be caught by the test it names: some minutes. FAULTS='name name'
+	@$(PYTHON) scripts/faults.py $(FAULTS)
 
 target/tools/bin/cargo-mutants:
 	cargo install --locked --version 27.1.0 --root target/tools cargo-mutants
