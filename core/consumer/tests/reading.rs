@@ -202,8 +202,10 @@ async fn the_byte_limit_holds_when_many_partitions_of_large_records_begin_at_onc
     let consumer = consumer_with(&cluster, &[("max_buffered_bytes", limit.into())]);
     started(&consumer).await;
     until("a full buffer", &consumer, |c| c.statistics().buffered_bytes > limit - (limit / 4)).await;
+    // Nobody polls for a second, in which what was asked for at once comes in.
+    soon("heartbeats", cluster.wait_for("twenty heartbeats", |c| received(c, "HEARTBEAT") >= 20)).await;
     let mut seen = Seen::default();
-    let mut most = 0;
+    let mut most = consumer.statistics().buffered_bytes;
     soon("all of 100 MB", async {
         while seen.distinct() < 3200 {
             most = most.max(consumer.statistics().buffered_bytes);
@@ -212,6 +214,18 @@ async fn the_byte_limit_holds_when_many_partitions_of_large_records_begin_at_onc
     })
     .await;
     assert!(most <= limit + (1 << 20), "{most} bytes were buffered with a limit of {limit}");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn an_empty_partition_keeps_no_room_that_others_need() {
+    let cluster = cluster_with(1, 2, 0).await;
+    cluster.produce("t", 1, (0..20).map(|i| (i.to_string(), "record"))).unwrap();
+    // Room for one reply at a time. Were the empty partition to wait with it each time, twenty records would take 50 s.
+    let settings = [("max_buffered_bytes", 1u64.into()), ("fetch_wait_ms", 2_500u64.into())];
+    let consumer = consumer_with(&cluster, &settings);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
     closed(&consumer).await;
 }
 
