@@ -40,10 +40,12 @@ bench: python ## Measure the engine and Python beside a bare loop that reads the
 simulate: ## Run seeded schedules of faults on a simulated network and clock. SEEDS=10000; or SEED=n for all that happens in one; ARGS=--shrink
 	cargo run --release --locked -p cursus-simulation -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(ARGS)
 
-deep: ## What takes long: 100,000 seeds, the large worlds of the exploration, an hour of soak
+deep: ## What takes long, most of a day: 100,000 seeds, large worlds of the exploration, deliberate faults, an hour of soak, mutation
 	$(MAKE) simulate SEEDS=$(or $(SEEDS),100000) ARGS=--keep-going
 	$(MAKE) explore
+	$(MAKE) faults
 	$(MAKE) soak
+	$(MAKE) mutants
 
 soak: ## A group of three processes under a fault every 20 s: what is lost, what grows. MINUTES=60; ARGS='--seed 1'
 	cargo run --release --locked -p cursus-soak -- --minutes $(or $(MINUTES),60) $(ARGS)
