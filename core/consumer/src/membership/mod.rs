@@ -257,7 +257,7 @@ impl Membership {
         let mut actions = Vec::new();
         match event {
             Event::Start if self.phase == Phase::New && !self.alone => self.locate(&mut actions),
-            Event::Assigned(partitions) if self.alone && !self.closing => self.assigned(partitions, &mut actions),
+            Event::Assigned(partitions) if self.alone => self.assigned(partitions, &mut actions),
             Event::Located if self.phase == Phase::Locating && !self.pausing => {
                 if self.alone {
                     self.prepare(&mut actions);
@@ -279,7 +279,11 @@ impl Membership {
                 actions.extend([Action::Progress, Action::Install]);
             }
             Event::Failed(failure)
-                if !self.pausing && !matches!(self.phase, Phase::New | Phase::Stable | Phase::Away | Phase::Over) =>
+                if !self.pausing
+                    && !matches!(
+                        self.phase,
+                        Phase::New | Phase::Stopping | Phase::Stable | Phase::Away | Phase::Over
+                    ) =>
             {
                 self.failed(failure, &mut actions);
             }
@@ -307,7 +311,7 @@ impl Membership {
                 self.fenced(failure, &mut actions);
             }
             Event::Overdue if self.fences && !self.closing && !self.alone => self.depart(&mut actions),
-            Event::Rejoin if self.phase == Phase::Away && !self.closing => self.join(&mut actions),
+            Event::Rejoin if self.phase == Phase::Away => self.join(&mut actions),
             Event::Rejoin if self.phase == Phase::Departing => self.rejoining = true,
             Event::Close => self.close(&mut actions),
             Event::Left if self.phase == Phase::Departing => self.away(&mut actions),

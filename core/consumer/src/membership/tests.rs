@@ -93,6 +93,45 @@ fn a_lost_coordinator_is_resumed_and_the_same_generation_keeps_its_fences() {
 }
 
 #[test]
+fn a_resume_that_comes_out_at_another_generation_ends_the_fences() {
+    let mut machine = stable(2);
+    machine.on(Event::Fenced { member: member(), generation: 2, failure: Failure::Passing });
+    let other = machine.on(Event::Joined(assignment(3, &[0, 1], true)));
+    assert_eq!(other, [Action::EndFences, Action::Sync { member: member(), generation: 3 }]);
+    assert!(!machine.may_commit(), "another may read these partitions by now");
+}
+
+#[test]
+fn what_a_heartbeat_meets_while_a_request_is_under_way_is_that_requests_to_find_out() {
+    let mut machine = stable(2);
+    let fenced = |failure| Event::Fenced { member: member(), generation: 2, failure };
+    machine.on(fenced(Failure::Passing));
+    let before = machine.ticket();
+    assert_eq!(machine.on(fenced(Failure::Passing)), [], "the member is being resumed already");
+    assert_eq!(machine.on(fenced(Failure::InTransition)), []);
+    assert_eq!(machine.ticket(), before, "and the answer to that still counts");
+}
+
+#[test]
+fn an_answer_to_a_heartbeat_is_progress_but_for_a_request_that_is_still_refused() {
+    let mut machine = stable(2);
+    let alive = || Event::Alive { member: member(), generation: 2 };
+    assert_eq!(machine.on(alive()), [Action::Progress]);
+    assert_eq!(machine.on(Event::Alive { member: member(), generation: 1 }), []);
+    machine.on(Event::Fenced { member: member(), generation: 2, failure: Failure::Passing });
+    machine.on(Event::Failed(Failure::Passing));
+    assert_eq!(machine.on(alive()), [], "or its pauses would never grow");
+}
+
+#[test]
+fn a_partition_that_is_not_ours_at_our_own_generation_ends_the_fences_at_once() {
+    let mut machine = stable(5);
+    let failure = Failure::GenerationMismatch { current: 5 };
+    let actions = machine.on(Event::Fenced { member: member(), generation: 5, failure });
+    assert_eq!(actions, [Action::EndFences, Action::Sync { member: member(), generation: 5 }]);
+}
+
+#[test]
 fn a_resume_that_is_too_late_syncs_and_one_that_was_forgotten_joins_afresh() {
     let mut machine = stable(2);
     machine.on(Event::Fenced { member: member(), generation: 2, failure: Failure::Passing });
@@ -104,18 +143,105 @@ fn a_resume_that_is_too_late_syncs_and_one_that_was_forgotten_joins_afresh() {
 }
 
 #[test]
-fn generations_that_fly_past_are_met_with_a_pause() {
+fn generations_that_fly_past_are_met_with_pauses_until_an_assignment_is_installed() {
     let mut machine = stable(1);
-    machine.on(Event::Fenced { member: member(), generation: 1, failure: Failure::GenerationMismatch { current: 2 } });
-    let mut actions = Vec::new();
-    for current in 3..10 {
-        actions = machine.on(Event::Failed(Failure::GenerationMismatch { current }));
-        if actions == [Action::Pause] {
-            break;
-        }
+    let mismatch = |current| Failure::GenerationMismatch { current };
+    machine.on(Event::Fenced { member: member(), generation: 1, failure: mismatch(2) });
+    for current in 3..5 {
+        let again = [Action::Sync { member: member(), generation: current }];
+        assert_eq!(machine.on(Event::Failed(mismatch(current))), again, "once or twice is no storm");
     }
-    assert_eq!(actions, [Action::Pause]);
-    assert!(matches!(machine.on(Event::Retry)[..], [Action::Sync { .. }]));
+    for current in 5..12 {
+        assert_eq!(machine.on(Event::Failed(mismatch(current))), [Action::Pause]);
+        assert_eq!(machine.on(Event::Retry), [Action::Sync { member: member(), generation: current }]);
+    }
+    machine.on(Event::Stopped);
+    machine.on(Event::Synced(assignment(11, &[0], false)));
+    machine.on(Event::Prepared);
+    let calm = machine.on(Event::Fenced { member: member(), generation: 11, failure: mismatch(12) });
+    assert_eq!(calm, [Action::EndFences, Action::Sync { member: member(), generation: 12 }]);
+}
+
+/// A member in each phase, and where the phase asks for something, while it pauses before it asks again.
+fn in_each_phase() -> Vec<Membership> {
+    let mut all = vec![Membership::new()];
+    let mut along = |mut machine: Membership, path: Vec<Event>| {
+        for event in path {
+            machine.on(event);
+            let mut paused = machine.clone();
+            if paused.on(Event::Failed(Failure::Passing)) == [Action::Pause] {
+                all.push(paused);
+            }
+            all.push(machine.clone());
+        }
+    };
+    let joins = [Event::Start, Event::Located, Event::Joined(assignment(1, &[0], false))];
+    along(Membership::new(), joins.clone().into());
+    along(Membership::new(), [&joins[..2], &[Event::Close, Event::Joined(assignment(1, &[0], false))]].concat());
+    along(Membership::new(), [&joins[..], &[Event::Synced(assignment(1, &[0], false)), Event::Prepared]].concat());
+    let fenced = |failure| Event::Fenced { member: member(), generation: 1, failure };
+    along(stable(1), vec![fenced(Failure::Passing), fenced(Failure::UnknownMember)]);
+    let moved_on = fenced(Failure::GenerationMismatch { current: 2 });
+    along(stable(1), vec![moved_on, Event::Synced(assignment(2, &[0], false)), Event::Stopped]);
+    along(stable(1), vec![Event::Overdue, Event::Left]);
+    along(stable(1), vec![Event::Close, Event::Left]);
+    all
+}
+
+#[test]
+fn one_request_is_open_at_a_time_and_what_answers_another_changes_nothing() {
+    let events = [
+        Event::Start,
+        Event::Assigned(vec![7]),
+        Event::Located,
+        Event::Joined(assignment(9, &[7], false)),
+        Event::Synced(assignment(9, &[7], false)),
+        Event::Prepared,
+        Event::Failed(Failure::Passing),
+        Event::Failed(Failure::UnknownMember),
+        Event::Left,
+        Event::Retry,
+        Event::Rejoin,
+    ];
+    let mut phases = Vec::new();
+    for machine in in_each_phase() {
+        let (phase, pausing) = (machine.phase, machine.pausing);
+        for event in &events {
+            let waits = match event {
+                Event::Start => phase == Phase::New,
+                // In a group the coordinator assigns.
+                Event::Assigned(_) => false,
+                Event::Located => phase == Phase::Locating && !pausing,
+                Event::Joined(_) => matches!(phase, Phase::Joining | Phase::Resuming) && !pausing,
+                Event::Synced(_) => phase == Phase::Syncing && !pausing,
+                Event::Prepared => phase == Phase::Preparing && !pausing,
+                Event::Left => matches!(phase, Phase::Departing | Phase::Leaving),
+                Event::Failed(_) => {
+                    let asks_nobody =
+                        matches!(phase, Phase::New | Phase::Stopping | Phase::Stable | Phase::Away | Phase::Over);
+                    !asks_nobody && !pausing
+                }
+                Event::Retry => pausing,
+                _ => matches!(phase, Phase::Departing | Phase::Away),
+            };
+            let mut after = machine.clone();
+            let actions = after.on(event.clone());
+            let changed = !actions.is_empty() || format!("{after:?}") != format!("{machine:?}");
+            assert_eq!(changed, waits, "{event:?} led to {actions:?} in {machine:?}");
+        }
+        phases.push(phase as u8);
+    }
+    phases.sort_unstable();
+    phases.dedup();
+    assert_eq!(phases, (0..=Phase::Over as u8).collect::<Vec<_>>(), "no phase was left out");
+}
+
+#[test]
+fn only_an_assignment_on_its_way_to_a_member_keeps_a_close_from_ending_at_once() {
+    for machine in in_each_phase() {
+        let comes = matches!(machine.phase, Phase::Resuming | Phase::Syncing | Phase::Stopping | Phase::Preparing);
+        assert_eq!(machine.is_settling(), comes, "{machine:?}");
+    }
 }
 
 #[test]
