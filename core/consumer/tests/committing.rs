@@ -6,7 +6,26 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{Commit, ErrorKind};
+use cursus_consumer::{Batch, Commit, ErrorKind, State};
+use cursus_embedded::{Cluster, TransactionalWriter};
+
+/// Nothing happens by itself within the time of a test: no heartbeat, and no automatic commit before close.
+fn slow() -> [(&'static str, cursus_consumer::Value); 3] {
+    [
+        ("heartbeat_interval_ms", 60_000u64.into()),
+        ("expected_session_timeout_ms", 600_000u64.into()),
+        ("auto_commit_interval_ms", 3_600_000u64.into()),
+    ]
+}
+
+/// Commits an offset in the name of who read a batch, without the consumer knowing of it.
+async fn commit_beside(cluster: &Cluster, batch: &Batch, partition: u32, offset: u64) {
+    let mut writer = TransactionalWriter::new(cluster.brokers(), "beside").unwrap();
+    soon("a transaction", writer.begin()).await.unwrap();
+    let metadata = batch.group_metadata().expect("a batch of a member");
+    soon("the offset", writer.send_offsets(metadata, [(partition, offset)])).await.unwrap();
+    soon("the commit", writer.commit()).await.unwrap();
+}
 
 #[tokio::test]
 async fn the_next_offset_is_committed_by_batch_record_offsets_and_all() {
@@ -203,10 +222,7 @@ async fn a_commit_fenced_by_the_broker_is_a_rebalance_and_what_follows_reads_on(
     let error = consumer.commit(&batch, Some(PATIENCE)).await.expect_err("the group has moved on");
     assert_eq!(error.kind(), ErrorKind::Rebalancing);
     assert!(cluster.committed("g", "t").is_empty());
-    until("the new assignment", &consumer, |c| {
-        c.statistics().rebalances == 1 && c.state() == cursus_consumer::State::Running
-    })
-    .await;
+    until("the new assignment", &consumer, |c| c.statistics().rebalances == 1 && c.state() == State::Running).await;
     closed(&consumer).await;
     closed(&other).await;
 }
@@ -343,5 +359,142 @@ async fn a_commit_that_was_unanswered_once_is_not_said_to_have_done_nothing() {
     cluster.fail_next("BATCH_COMMIT", 1, &refusal).unwrap();
     let error = soon("the outcome", commit).await.expect_err("nobody knows");
     assert_eq!(error.kind(), ErrorKind::CommitOutcomeUnknown, "{error}");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_step_back_behind_a_commit_that_is_still_on_its_way_is_refused_at_once() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    fetched(&cluster, &consumer).await;
+    let first = soon("records", consumer.poll(None)).await.unwrap();
+    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let hold = cluster.hold("BATCH_COMMIT");
+    let further = consumer.begin_commit((&second).into(), Some(PATIENCE)).unwrap();
+    soon("the commit to arrive", hold.reached()).await;
+    let error = soon("the refusal", consumer.commit(&first, None)).await.expect_err("a step back");
+    assert_eq!(error.kind(), ErrorKind::OffsetRegression);
+    assert!(error.message().contains("up to 20"), "{error}");
+    hold.release();
+    soon("the first", further).await.unwrap();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn an_automatic_commit_on_its_way_is_not_sent_twice_and_what_was_proven_meanwhile_follows_it() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let auto = [
+        ("enable_auto_commit", true.into()),
+        ("auto_commit_interval_ms", 3_600_000u64.into()),
+        ("max_poll_records", 10u64.into()),
+    ];
+    let consumer = consumer_with(&cluster, &auto);
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    soon("records", consumer.poll(None)).await.unwrap();
+    let hold = cluster.hold("BATCH_COMMIT");
+    cluster.clear_requests();
+    let commit = consumer.begin_commit((&batch).into(), None).unwrap();
+    soon("the commit to arrive", hold.reached()).await;
+    // Close commits what is proven: the same as is on its way.
+    let ended = consumer.close(None);
+    tokio::pin!(ended);
+    assert!(futures_util::poll!(&mut ended).is_pending());
+    until("it to be noticed", &consumer, |c| c.state() == State::Closing).await;
+    hold.release();
+    soon("the commit", commit).await.unwrap();
+    soon("close", ended).await;
+    assert_eq!((cluster.committed("g", "t")[&0], received(&cluster, "BATCH_COMMIT")), (10, 1));
+
+    let consumer = consumer_with(&cluster, &auto);
+    fetched(&cluster, &consumer).await;
+    soon("a record", consumer.next_record()).await.unwrap();
+    let second = soon("a record", consumer.next_record()).await.unwrap().unwrap();
+    let hold = cluster.hold("BATCH_COMMIT");
+    let commit = consumer.begin_commit((&second).into(), None).unwrap();
+    soon("the commit to arrive", hold.reached()).await;
+    for _ in 0..3 {
+        soon("a record", consumer.next_record()).await.unwrap();
+    }
+    let ended = consumer.close(None);
+    tokio::pin!(ended);
+    assert!(futures_util::poll!(&mut ended).is_pending());
+    until("it to be noticed", &consumer, |c| c.state() == State::Closing).await;
+    hold.release();
+    soon("the commit", commit).await.unwrap();
+    soon("close", ended).await;
+    assert_eq!(cluster.committed("g", "t")[&0], 14, "the last of five was never proven processed");
+}
+
+#[tokio::test]
+async fn one_partition_that_somebody_else_committed_further_does_not_keep_close_from_committing_the_others() {
+    let cluster = cluster_with(1, 3, 30).await;
+    let consumer = consumer_with(&cluster, &[&slow()[..], &[("enable_auto_commit", true.into())]].concat());
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    assert_eq!(batch.len(), 30);
+    consumer.poll(Some(Duration::ZERO)).await.unwrap();
+    commit_beside(&cluster, &batch, 1, 50).await;
+    closed(&consumer).await;
+    assert_eq!(cluster.committed("g", "t"), [(0, 10), (1, 50), (2, 10)].into());
+    assert!(consumer.statistics().given_up.is_empty(), "{:?}", consumer.statistics().given_up);
+}
+
+#[tokio::test]
+async fn a_commit_that_was_refused_beside_another_does_not_sink_it() {
+    let cluster = cluster_with(1, 3, 30).await;
+    let consumer = consumer_with(&cluster, &slow());
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    commit_beside(&cluster, &batch, 1, 50).await;
+    let offsets = |partition, offset| BTreeMap::from([(tp(partition), offset)]);
+    let hold = cluster.hold("BATCH_COMMIT");
+    let first = consumer.begin_commit(Commit::Offsets(&offsets(0, 1)), Some(PATIENCE)).unwrap();
+    soon("the commit to arrive", hold.reached()).await;
+    // These two wait, and go together.
+    let regresses = consumer.begin_commit(Commit::Offsets(&offsets(1, 10)), Some(PATIENCE)).unwrap();
+    let good = consumer.begin_commit(Commit::Offsets(&offsets(2, 10)), Some(PATIENCE)).unwrap();
+    hold.release();
+    soon("the first", first).await.unwrap();
+    assert_eq!(soon("the second", regresses).await.expect_err("a step back").kind(), ErrorKind::OffsetRegression);
+    soon("the third", good).await.expect("there is nothing wrong with it");
+    assert_eq!(cluster.committed("g", "t"), [(0, 1), (1, 50), (2, 10)].into());
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_of_a_partition_that_the_group_has_given_to_another_ends_the_assignment() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer_with(&cluster, &slow());
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    cluster.fail_next("BATCH_COMMIT", 1, "NOT_OWNER partition=0 member=m").unwrap();
+    let error = consumer.commit(&batch, Some(PATIENCE)).await.expect_err("it is another's");
+    assert_eq!((error.kind(), error.stale()), (ErrorKind::Rebalancing, &[tp(0)][..]));
+    let told = consumer.poll(Some(Duration::ZERO)).await.expect_err("what was read before is void");
+    assert_eq!(told.kind(), ErrorKind::Rebalancing);
+    until("the group's own word", &consumer, |c| c.state() == State::Running).await;
+    assert_eq!(consumer.statistics().rebalances, 1);
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_is_not_allowed_says_so_and_leaves_no_trouble_behind() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer_with(&cluster, &slow());
+    fetched(&cluster, &consumer).await;
+    let batch = soon("records", consumer.poll(None)).await.unwrap();
+    for (code, kind) in [
+        ("authentication_required command=BATCH_COMMIT", ErrorKind::Authentication),
+        ("NOT_AUTHORIZED_FOR_OPERATION command=BATCH_COMMIT", ErrorKind::Authorization),
+        ("something_new", ErrorKind::Broker),
+    ] {
+        cluster.fail_next("BATCH_COMMIT", 1, code).unwrap();
+        assert_eq!(consumer.commit(&batch, Some(PATIENCE)).await.expect_err(code).kind(), kind);
+    }
+    cluster.fail_next("BATCH_COMMIT", 1_000_000, "coordinator_not_available").unwrap();
+    let error = consumer.commit(&batch, Some(Duration::from_millis(50))).await.expect_err("never taken");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    until("the trouble to be over", &consumer, |c| c.statistics().failing_seconds.is_none()).await;
     closed(&consumer).await;
 }

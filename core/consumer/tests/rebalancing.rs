@@ -3,13 +3,15 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{Commit, ErrorKind, State};
+use cursus_consumer::{Commit, Consumer, ErrorKind, State, TopicPartition};
+use cursus_embedded::Cluster;
 
 /// Polls until the rebalancing error comes, and gives the partitions it names.
-async fn told(consumer: &cursus_consumer::Consumer) -> Vec<cursus_consumer::TopicPartition> {
+async fn told(consumer: &Consumer) -> Vec<TopicPartition> {
     soon("the rebalancing error", async {
         loop {
             if let Err(error) = consumer.poll(Some(PATIENCE)).await {
@@ -111,7 +113,7 @@ async fn a_commit_from_before_a_rebalance_is_refused_before_a_byte_is_sent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_while_members_come_and_go() {
     let cluster = cluster_with(3, 6, 6_000).await;
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(BTreeMap::<_, std::collections::BTreeSet<u64>>::new()));
+    let seen = Arc::new(std::sync::Mutex::new(BTreeMap::<_, std::collections::BTreeSet<u64>>::new()));
     let member = |limit: usize| {
         let (consumer, seen) = (consumer_with(&cluster, &[("max_poll_records", 50u64.into())]), seen.clone());
         async move {
@@ -231,6 +233,79 @@ async fn iterating_goes_through_a_rebalance_without_an_error() {
     assert!(soon("a record", first.next_record()).await.unwrap().is_some());
     assert!(soon("a batch", first.next_batch()).await.unwrap().is_some());
     assert_eq!(first.poll(Some(Duration::ZERO)).await.map(|_| ()).map_err(|e| e.kind()), Ok(()));
+    closed(&first).await;
+    closed(&second).await;
+}
+
+/// A member that has processed records of four partitions, which nothing has committed yet, and a second one that it doesn't
+/// know of. Returns what is proven processed.
+async fn uncommitted(cluster: &Cluster, first: &Consumer) -> BTreeMap<TopicPartition, u64> {
+    fetched(cluster, first).await;
+    let batch = soon("records", first.poll(None)).await.unwrap();
+    assert_eq!(batch.len(), 40);
+    first.poll(Some(Duration::ZERO)).await.unwrap();
+    batch.next_offsets()
+}
+
+fn auto(cluster: &Cluster) -> Arc<Consumer> {
+    let auto = [("enable_auto_commit", true.into()), ("auto_commit_interval_ms", 3_600_000u64.into())];
+    consumer_with(cluster, &auto)
+}
+
+/// Waits until a member has heard of a rebalance, and reads on with so many partitions, each from where it had got to.
+async fn reads_on(first: &Consumer, processed: &BTreeMap<TopicPartition, u64>, partitions: usize) {
+    until("the rebalance", first, |c| c.assignment().len() == partitions && c.state() == State::Running).await;
+    for partition in first.assignment() {
+        assert_eq!(first.position(&partition), Some(processed[&partition]), "{partition} isn't read twice");
+    }
+}
+
+#[tokio::test]
+async fn what_was_processed_before_a_rebalance_is_committed_after_it_although_the_coordinator_was_away_for_a_moment() {
+    let cluster = cluster_with(1, 4, 40).await;
+    let first = auto(&cluster);
+    let processed = uncommitted(&cluster, &first).await;
+    cluster.fail_next("COMMIT_OFFSET", 1, "coordinator_not_available").unwrap();
+    let second = consumer(&cluster);
+    started(&second).await;
+    reads_on(&first, &processed, 2).await;
+    closed(&first).await;
+    closed(&second).await;
+}
+
+#[tokio::test]
+async fn what_was_processed_before_a_rebalance_is_committed_under_the_generation_that_comes_of_it() {
+    let cluster = cluster_with(1, 4, 40).await;
+    let first = auto(&cluster);
+    let processed = uncommitted(&cluster, &first).await;
+    let hold = cluster.hold("COMMIT_OFFSET");
+    let second = consumer(&cluster);
+    started(&second).await;
+    soon("the commit of what was processed", hold.reached()).await;
+    // Yet another generation: what is on its way comes too late.
+    closed(&second).await;
+    hold.release();
+    reads_on(&first, &processed, 4).await;
+    assert_eq!(first.statistics().rebalances, 1, "nothing was read in between");
+    closed(&first).await;
+}
+
+#[tokio::test]
+async fn where_somebody_committed_further_a_rebalance_reads_on_from_there() {
+    let cluster = cluster_with(1, 4, 40).await;
+    let first = auto(&cluster);
+    let mut processed = uncommitted(&cluster, &first).await;
+    let error = "offset_regression reason=\"offset regression group=g topic=t partition=0 current=50 attempted=10\"";
+    cluster.fail_next("COMMIT_OFFSET", 1, error).unwrap();
+    let second = consumer(&cluster);
+    started(&second).await;
+    until("the rebalance", &first, |c| c.assignment().len() == 2 && c.state() == State::Running).await;
+    let refused: Vec<_> = first.assignment().into_iter().filter(|p| first.position(p) != Some(processed[p])).collect();
+    assert!(refused.len() <= 1, "one was refused, and is where the group says");
+    for partition in refused {
+        processed.insert(partition, 0);
+    }
+    reads_on(&first, &processed, 2).await;
     closed(&first).await;
     closed(&second).await;
 }

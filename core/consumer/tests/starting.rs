@@ -224,3 +224,53 @@ async fn looks_at_where_reads_would_start_take_few_connections_at_a_time() {
     assert_eq!(cluster.committed("g", "t").len(), 200);
     closed(&consumer).await;
 }
+
+#[tokio::test]
+async fn with_error_an_empty_partition_is_no_gap() {
+    let cluster = cluster_with(1, 2, 0).await;
+    let consumer = consumer_with(&cluster, &[(RESET, "error".into())]);
+    started(&consumer).await;
+    cluster.fill("t", 20, 10).unwrap();
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    seen.assert_exactly_in_order();
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn with_latest_a_committed_zero_whose_records_are_gone_goes_on_where_the_log_begins() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let before = consumer(&cluster);
+    started(&before).await;
+    before.commit(Commit::Offsets(&BTreeMap::from([(tp(0), 0)])), Some(PATIENCE)).await.unwrap();
+    closed(&before).await;
+    cluster.delete_records("t", 0, 60).unwrap();
+    let consumer = consumer_with(&cluster, &[(RESET, "latest".into())]);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 40).await;
+    assert_eq!(offsets(&seen, 0), (60..100).collect::<Vec<_>>(), "what is left is not skipped");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_can_not_be_seen_yet_is_where_the_next_member_begins() {
+    for reset in ["latest", "error"] {
+        let options = Options {
+            brokers: 1,
+            session_timeout: Duration::from_secs(60),
+            coordinator_commit_lag: Duration::from_millis(100),
+            ..Options::default()
+        };
+        let cluster = Cluster::start(options).await.unwrap();
+        cluster.create_topic("t", 1).unwrap();
+        cluster.fill("t", 100, 10).unwrap();
+        let before = consumer_with(&cluster, &[("max_poll_records", 30u64.into())]);
+        let batch = soon("records", before.poll(None)).await.unwrap();
+        before.commit(&batch, Some(PATIENCE)).await.unwrap();
+        closed(&before).await;
+        let consumer = consumer_with(&cluster, &[(RESET, reset.into())]);
+        started(&consumer).await;
+        assert_eq!(consumer.position(&tp(0)), Some(batch.len() as u64), "{reset}");
+        closed(&consumer).await;
+    }
+}
