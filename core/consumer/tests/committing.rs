@@ -90,6 +90,7 @@ async fn a_batch_of_another_consumer_is_refused() {
     let error = other.commit(&batch, Some(PATIENCE)).await.expect_err("not its own");
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(other.owned(&batch).is_empty());
+    assert_eq!(one.owned(&batch).len(), batch.len());
     closed(&one).await;
     closed(&other).await;
 }
@@ -481,7 +482,7 @@ async fn a_commit_of_a_partition_that_the_group_has_given_to_another_ends_the_as
 #[tokio::test]
 async fn a_commit_that_is_not_allowed_says_so_and_leaves_no_trouble_behind() {
     let cluster = cluster_with(1, 1, 10).await;
-    let consumer = consumer_with(&cluster, &slow());
+    let consumer = consumer(&cluster);
     fetched(&cluster, &consumer).await;
     let batch = soon("records", consumer.poll(None)).await.unwrap();
     for (code, kind) in [

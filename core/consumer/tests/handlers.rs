@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{Consumer, ErrorKind, Record, RunError};
+use cursus_consumer::{Consumer, ErrorKind, Record, RunError, State};
 use tokio::sync::Notify;
 
 type Handled = Arc<Mutex<BTreeMap<u32, Vec<u64>>>>;
@@ -370,5 +370,34 @@ async fn handlers_keep_what_they_were_given_where_retention_overtakes_them() {
     assert_eq!(handled.lock().unwrap()[&0], (0..10).chain(40..60).collect::<Vec<_>>());
     soon("the commit", cluster.wait_for("60", |c| c.committed("g", "t").get(&0) == Some(&60))).await;
     closed(&consumer).await;
+    soon("run to end", running).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn close_waits_for_a_handler_that_is_at_work() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = consumer(&cluster);
+    let (begun, release) = (Arc::new(Notify::new()), Arc::new(Mutex::new(())));
+    let held = release.lock().unwrap();
+    let (begins, waits) = (Arc::clone(&begun), Arc::clone(&release));
+    let running = run(&consumer, move |_| {
+        begins.notify_one();
+        // It never comes to an await in between.
+        drop(waits.lock());
+        async { Ok(()) }
+    });
+    soon("the handler", begun.notified()).await;
+    let mut ended = std::pin::pin!(consumer.close(None));
+    soon("the rest to end", async {
+        while consumer.state() != State::Closed {
+            let changed = consumer.changed();
+            assert!(futures_util::poll!(&mut ended).is_pending());
+            let _ = tokio::time::timeout(Duration::from_millis(10), changed).await;
+        }
+    })
+    .await;
+    assert!(futures_util::poll!(&mut ended).is_pending(), "the handler still works");
+    drop(held);
+    soon("close", ended).await;
     soon("run to end", running).await.unwrap().unwrap();
 }

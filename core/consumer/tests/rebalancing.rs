@@ -35,7 +35,8 @@ async fn a_second_member_takes_its_share_and_the_first_is_told_once() {
     assert_eq!((first.assignment().len(), second.assignment().len()), (3, 3));
     // Told once: the next polls read.
     assert!(!soon("records", first.poll(None)).await.unwrap().is_empty());
-    assert_eq!(first.statistics().rebalances, 1);
+    let statistics = first.statistics();
+    assert_eq!((statistics.rebalances, statistics.local_generation), (1, 2));
     let (mut one, mut two) = (Seen::default(), Seen::default());
     read(&second, &mut two, 300).await;
     one.add(&first.poll(Some(Duration::ZERO)).await.unwrap());

@@ -36,6 +36,7 @@ async fn latest_begins_at_the_end_and_commits_that_before_the_first_read() {
     let consumer = consumer_with(&cluster, &[(RESET, "latest".into())]);
     started(&consumer).await;
     assert_eq!(cluster.committed("g", "t"), BTreeMap::from([(0, 100), (1, 100), (2, 100)]));
+    assert!(consumer.statistics().partitions.values().all(|partition| partition.committed == Some(100)));
     let requests = cluster.requests();
     let last_commit = requests.iter().rposition(|request| request.command == "COMMIT_OFFSET").expect("three commits");
     let probe = |text: &str| text.contains(" batch=1") && text.starts_with("CONSUME");
@@ -271,6 +272,17 @@ async fn a_commit_that_can_not_be_seen_yet_is_where_the_next_member_begins() {
         let consumer = consumer_with(&cluster, &[(RESET, reset.into())]);
         started(&consumer).await;
         assert_eq!(consumer.position(&tp(0)), Some(batch.len() as u64), "{reset}");
+        assert_eq!(consumer.statistics().last_error, None, "{reset}: nothing had to be tried twice");
         closed(&consumer).await;
     }
+}
+
+#[tokio::test]
+async fn with_latest_a_coordinator_that_is_away_for_a_moment_does_not_make_it_read_from_the_beginning() {
+    let cluster = cluster_with(1, 1, 100).await;
+    cluster.fail_next("COMMIT_OFFSET", 1, "coordinator_not_available").unwrap();
+    let consumer = consumer_with(&cluster, &[(RESET, "latest".into())]);
+    started(&consumer).await;
+    assert_eq!(consumer.position(&tp(0)), Some(100));
+    closed(&consumer).await;
 }

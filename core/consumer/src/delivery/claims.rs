@@ -78,7 +78,7 @@ impl Delivery {
             return Err(Error::new(ErrorKind::InvalidState, message));
         }
         let partition = record.partition();
-        inner.check_claims(&Claims::from([(partition.clone(), (record.slice.fence, record.offset() + 1))]))?;
+        inner.check_claims(&Claims::from([(partition.clone(), (record.slice.fence, record.offset()))]))?;
         inner.acking = true;
         let Some(owned) = inner.partitions.get_mut(partition) else { return Ok(()) };
         if owned.acks.is_overgrown() {

@@ -63,8 +63,11 @@ fn a_take_is_bounded_and_positions_follow_it_not_what_was_fetched() {
     let owned = delivery.partition(&tp(0)).unwrap();
     assert_eq!((owned.position, owned.fetched), (4, 10));
     assert_eq!(delivery.buffered(), owned.buffered);
-    delivery.take(100).unwrap().unwrap();
+    let rest = delivery.take(100).unwrap().unwrap();
     assert_eq!(delivery.buffered(), 0);
+    assert_eq!(delivery.held(), rest.slices()[0].frame.bytes(), "the application has it now");
+    drop(rest);
+    assert_eq!(delivery.held(), 0);
 }
 
 #[test]
@@ -351,7 +354,7 @@ fn handlers_that_end_after_close_began_go_back_to_what_they_left_and_nothing_mor
     delivery.throttle(&tp(0), true);
     delivery.acknowledge(&batch.get(0).unwrap()).unwrap();
     delivery.seal();
-    delivery.rewind();
+    assert_eq!(delivery.rewind(), [(tp(0), fence(&delivery, 0))], "of the other nothing was handed out");
     delivery.end_handling(proof);
     assert_eq!((delivery.buffered(), delivery.partition(&tp(0)).unwrap().position), (0, 1));
     assert_eq!(delivery.uncommitted()[&tp(0)].1, 1, "what was handled is flushed all the same");
@@ -458,4 +461,148 @@ fn what_is_given_back_is_taken_again_and_was_never_returned() {
     install(&delivery, &[(0, 0)]);
     delivery.give_back(&again);
     assert_eq!(delivery.buffered(), 0, "its assignment has ended");
+}
+
+#[test]
+fn a_record_that_is_given_back_is_given_out_again_and_asking_for_it_proves_nothing() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..5).unwrap();
+    let next = || match delivery.next_record() {
+        Ok(Iteration::Item(record)) => record,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((next().offset(), next().offset()), (0, 1));
+    let third = next();
+    // A copy of it can be given back as well.
+    for record in [third.detach(), third] {
+        delivery.give_back(&Batch::new(1, None, vec![record.slice.clone()]));
+        assert_eq!(next().offset(), 2);
+        assert_eq!(delivery.partition(&tp(0)).unwrap().processed, Some(2), "nobody has seen record 2");
+    }
+    assert_eq!(next().offset(), 3);
+    assert_eq!(delivery.partition(&tp(0)).unwrap().processed, Some(3));
+}
+
+#[test]
+fn a_seek_takes_back_the_record_that_was_out_and_no_other_partitions() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0), (1, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..3).unwrap();
+    let processed = || delivery.partition(&tp(0)).unwrap().processed;
+    delivery.next_record().unwrap();
+    delivery.seek(&tp(1), 5).unwrap();
+    delivery.next_record().unwrap();
+    assert_eq!(processed(), Some(1), "what moved was another");
+    delivery.seek(&tp(0), 0).unwrap();
+    delivery.next_record().unwrap();
+    assert_eq!(processed(), None, "the application went back: record 1 is to be done again");
+}
+
+#[test]
+fn a_reset_to_what_is_ahead_keeps_what_was_fetched_before_and_any_other_does_not() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0)]);
+    let fence = fence(&delivery, 0);
+    let reset = |offset| delivery.reset_position(&tp(0), fence, delivery.partition(&tp(0)).unwrap().turn, offset);
+    let place = || delivery.partition(&tp(0)).map(|owned| (owned.position, owned.fetched, owned.buffered)).unwrap();
+    reset(20);
+    assert_eq!(place(), (20, 20, 0), "where nothing was fetched that is where poll goes on");
+    push(&delivery, 0, fence, 20..30).unwrap();
+    let buffered = place().2;
+    reset(50);
+    assert_eq!(place(), (20, 50, buffered));
+    push(&delivery, 0, fence, 50..51).unwrap();
+    let expected: Vec<_> = (20..30).chain([50]).map(|offset| (0, offset)).collect();
+    assert_eq!(offsets(&delivery.take(100).unwrap().unwrap()), expected);
+    push(&delivery, 0, fence, 51..60).unwrap();
+    reset(55);
+    assert_eq!(place(), (55, 55, 0), "what the log no longer has isn't delivered");
+    assert!(delivery.take(100).unwrap().is_none());
+}
+
+#[test]
+fn what_was_assigned_before_is_not_delivered_after_another_assignment_was_asked_for() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    delivery.end_fences_quietly();
+    assert!(delivery.take(100).unwrap().is_none(), "nor is it an error");
+    install(&delivery, &[(1, 0)]);
+    assert!(delivery.take(100).unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_without_a_poll_runs_from_the_first_assignment_and_no_later_one_renews_it() {
+    let delivery = delivery(1 << 20, false);
+    tokio::time::advance(Duration::from_secs(7)).await;
+    assert_eq!(delivery.silent_for(), None, "there is nothing to poll for yet");
+    install(&delivery, &[(0, 0)]);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!(delivery.silent_for(), Some(Duration::from_secs(5)));
+    delivery.end_fences();
+    install(&delivery, &[(0, 0)]);
+    assert_eq!(delivery.silent_for(), Some(Duration::from_secs(5)));
+    let poll = delivery.begin_poll().unwrap();
+    assert_eq!(delivery.silent_for(), None);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    drop(poll);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(delivery.silent_for(), Some(Duration::from_secs(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_have_their_time_from_where_the_first_began_whatever_waits_for_records_meanwhile() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0), (1, 0)]);
+    let later = || tokio::time::advance(Duration::from_secs(10));
+    let silent = || delivery.silent_for().map(|silent| silent.as_secs());
+    let attending = delivery.attend();
+    later().await;
+    assert_eq!(silent(), None, "somebody waits for records");
+    delivery.handle();
+    later().await;
+    assert_eq!(silent(), Some(10), "and still does, but has work");
+    delivery.handle();
+    drop(delivery.attend());
+    later().await;
+    assert_eq!(silent(), Some(20), "a second one that begins is no sign of the first");
+    delivery.handled();
+    later().await;
+    assert_eq!(silent(), Some(10), "one that ends is");
+    delivery.handled();
+    later().await;
+    assert_eq!(silent(), None);
+    drop(attending);
+    later().await;
+    assert_eq!(silent(), Some(10));
+}
+
+#[test]
+fn offsets_without_a_record_inside_a_frame_hold_no_acknowledgement_up() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0)]);
+    let fence = fence(&delivery, 0);
+    let room = delivery.reserve(&tp(0), fence, 0, 1).now_or_never().unwrap().unwrap();
+    delivery.push(&tp(0), fence, 0, frame("t", 0, [0, 1, 4, 5]), room).unwrap();
+    let batch = delivery.take(100).unwrap().unwrap();
+    for (index, expected) in [(0, 1), (1, 4), (2, 5), (3, 6)] {
+        delivery.acknowledge(&batch.get(index).unwrap()).unwrap();
+        assert_eq!(delivery.partition(&tp(0)).unwrap().processed, Some(expected));
+    }
+}
+
+#[test]
+fn what_is_committed_already_is_not_committed_again_by_itself() {
+    let delivery = delivery(1 << 20, true);
+    install(&delivery, &[(0, 0)]);
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    drop(delivery.begin_poll().unwrap());
+    delivery.take(100).unwrap();
+    drop(delivery.begin_poll().unwrap());
+    assert_eq!(delivery.uncommitted()[&tp(0)].1, 10);
+    delivery.set_committed(&tp(0), fence(&delivery, 0), 10);
+    assert!(delivery.uncommitted().is_empty());
+    assert!(delivery.claim_all().unwrap().is_empty());
+    assert!(delivery.end_fences().is_empty());
 }
