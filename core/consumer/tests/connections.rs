@@ -305,3 +305,74 @@ async fn addresses_that_another_broker_has_taken_over_lead_to_the_right_one() {
     assert_eq!((after.member, after.rebalances), (before.member, 0));
     closed(&consumer).await;
 }
+
+/// The loopback network, over which a coordinator says of the next two offsets that are committed together that it took one.
+#[derive(Clone, Default)]
+struct Understating {
+    done: Arc<AtomicU64>,
+}
+
+struct Understated {
+    inner: Box<dyn Socket>,
+    done: Arc<AtomicU64>,
+}
+
+impl Network for Understating {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Tcp.resolve(host, port)
+    }
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Socket>>> {
+        Box::pin(async move {
+            let inner = Tcp.connect(address).await?;
+            Ok(Box::new(Understated { inner, done: Arc::clone(&self.done) }) as Box<dyn Socket>)
+        })
+    }
+
+    fn listen(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+        Tcp.listen(address)
+    }
+}
+
+impl AsyncRead for Understated {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        const REPLY: &[u8] = b"OK batched=2";
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        let come = &mut buffer.filled_mut()[before..];
+        if let Some(at) = come.windows(REPLY.len()).position(|some| some == REPLY)
+            && self.done.fetch_add(1, Ordering::SeqCst) == 0
+        {
+            come[at + REPLY.len() - 1] = b'1';
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Understated {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn a_coordinator_that_took_fewer_offsets_than_it_was_sent_is_sent_them_again() {
+    let cluster = cluster_with(1, 2, 20).await;
+    let network = Understating::default();
+    let environment = Environment { network: Arc::new(network.clone()), ..Environment::current() };
+    let consumer = Consumer::new(settings(&cluster, &[]), environment);
+    let mut seen = Seen::default();
+    read(&consumer, &mut seen, 20).await;
+    cluster.clear_requests();
+    consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+    assert_eq!((received(&cluster, "BATCH_COMMIT"), network.done.load(Ordering::SeqCst)), (2, 2));
+    closed(&consumer).await;
+}

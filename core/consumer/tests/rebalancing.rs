@@ -238,8 +238,7 @@ async fn iterating_goes_through_a_rebalance_without_an_error() {
     closed(&second).await;
 }
 
-/// A member that has processed records of four partitions, which nothing has committed yet, and a second one that it doesn't
-/// know of. Returns what is proven processed.
+/// Has a member process the records of four partitions without committing any. Returns what is proven processed.
 async fn uncommitted(cluster: &Cluster, first: &Consumer) -> BTreeMap<TopicPartition, u64> {
     fetched(cluster, first).await;
     let batch = soon("records", first.poll(None)).await.unwrap();
@@ -279,15 +278,21 @@ async fn what_was_processed_before_a_rebalance_is_committed_under_the_generation
     let cluster = cluster_with(1, 4, 40).await;
     let first = auto(&cluster);
     let processed = uncommitted(&cluster, &first).await;
-    let hold = cluster.hold("COMMIT_OFFSET");
-    let second = consumer(&cluster);
+    let commits = cluster.hold("COMMIT_OFFSET");
+    let second = consumer_with(
+        &cluster,
+        &[("heartbeat_interval_ms", 60_000u64.into()), ("expected_session_timeout_ms", 600_000u64.into())],
+    );
     started(&second).await;
-    soon("the commit of what was processed", hold.reached()).await;
-    // Yet another generation: what is on its way comes too late.
+    soon("the commit of what was processed", commits.reached()).await;
+    // Yet another generation, of which no heartbeat tells: what is on its way comes too late, and says so.
+    let heartbeats = cluster.hold("HEARTBEAT");
+    soon("a heartbeat", heartbeats.reached()).await;
     closed(&second).await;
-    hold.release();
+    commits.release();
     reads_on(&first, &processed, 4).await;
     assert_eq!(first.statistics().rebalances, 1, "nothing was read in between");
+    heartbeats.release();
     closed(&first).await;
 }
 
@@ -302,7 +307,7 @@ async fn where_somebody_committed_further_a_rebalance_reads_on_from_there() {
     started(&second).await;
     until("the rebalance", &first, |c| c.assignment().len() == 2 && c.state() == State::Running).await;
     let refused: Vec<_> = first.assignment().into_iter().filter(|p| first.position(p) != Some(processed[p])).collect();
-    assert!(refused.len() <= 1, "one was refused, and is where the group says");
+    assert_eq!(refused.len(), 1, "one was refused, and is where the group says");
     for partition in refused {
         processed.insert(partition, 0);
     }

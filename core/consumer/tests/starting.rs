@@ -57,6 +57,8 @@ async fn what_is_written_while_a_partition_moves_is_not_lost_with_latest() {
         let cluster = cluster_with(3, 1, written_before).await;
         let first = consumer_with(&cluster, &[(RESET, "latest".into())]);
         started(&first).await;
+        let committed = (written_before > 0).then_some(written_before);
+        assert_eq!(first.statistics().partitions[&tp(0)].committed, committed, "0 says that nothing is, too");
         // It never reads a record, and never commits one. Then nobody reads for a while.
         closed(&first).await;
         cluster.fill("t", 25, 10).unwrap();
@@ -257,7 +259,7 @@ async fn with_latest_a_committed_zero_whose_records_are_gone_goes_on_where_the_l
 async fn a_commit_that_can_not_be_seen_yet_is_where_the_next_member_begins() {
     for reset in ["latest", "error"] {
         let options = Options {
-            brokers: 1,
+            brokers: 3,
             session_timeout: Duration::from_secs(60),
             coordinator_commit_lag: Duration::from_millis(100),
             ..Options::default()

@@ -29,14 +29,10 @@ impl Acks {
 
     /// Records with these offsets are handed out, in order.
     pub(super) fn deliver(&mut self, first: u64, last: u64, offsets: impl IntoIterator<Item = u64>) {
-        if first > self.delivered {
-            self.add(self.delivered, first);
-        }
+        self.add(self.delivered, first);
         let mut next = first;
         for offset in offsets {
-            if offset > next {
-                self.add(next, offset);
-            }
+            self.add(next, offset);
             next = offset + 1;
         }
         self.delivered = self.delivered.max(last + 1);
@@ -91,15 +87,13 @@ impl Acks {
 
     /// Everything below is committed, however that came about.
     pub(super) fn advance(&mut self, to: u64) {
-        if to > self.done {
-            self.add(self.done, to.min(self.delivered));
-        }
+        self.add(self.done, to.min(self.delivered));
         self.overgrown &= self.done < self.delivered;
     }
 
     fn add(&mut self, from: u64, to: u64) {
         let (mut from, mut to) = (from.max(self.done), to);
-        if from >= to || (self.overgrown && from > self.done) {
+        if from >= to {
             return;
         }
         if let Some((&start, &end)) = self.ahead.range(..=from).next_back()
@@ -181,10 +175,25 @@ mod tests {
             acks.deliver(offset, offset, [offset]);
         }
         assert!(acks.ahead.len() <= MOST_RUNS && acks.is_overgrown());
+        acks.advance(200_001);
+        assert!(acks.is_overgrown(), "of what lies behind that it can't tell");
         acks.advance(399_999);
         assert!(!acks.is_overgrown(), "everything is committed: it begins anew");
         acks.deliver(400_000, 400_000, [400_000]);
         assert_eq!(acks.acknowledge(400_000), Some(400_001));
+        // The same at once.
+        acks.deliver(400_001, 800_000, (400_001..800_000).step_by(2));
+        assert!(acks.is_overgrown());
+    }
+
+    #[test]
+    fn who_seeks_back_before_anything_was_handed_out_owes_what_lies_there() {
+        let mut acks = Acks::at(3);
+        acks.go_to(1);
+        acks.deliver(1, 4, 1..5);
+        assert_eq!(acks.acknowledge(3), None, "1 and 2 are with somebody");
+        assert_eq!(acks.acknowledge(1), Some(2));
+        assert_eq!(acks.acknowledge(2), Some(4));
     }
 
     #[test]

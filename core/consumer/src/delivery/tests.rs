@@ -346,10 +346,10 @@ fn acknowledged_records_are_proven_up_to_the_first_that_is_not() {
 #[test]
 fn handlers_that_end_after_close_began_go_back_to_what_they_left_and_nothing_more() {
     let delivery = delivery(1 << 20, true);
-    install(&delivery, &[(0, 0), (1, 0)]);
+    install(&delivery, &[(0, 0), (1, 7)]);
     let proof = delivery.begin_handling().unwrap();
     push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
-    push(&delivery, 1, fence(&delivery, 1), 0..10).unwrap();
+    push(&delivery, 1, fence(&delivery, 1), 7..17).unwrap();
     let batch = delivery.take(5).unwrap().unwrap();
     delivery.throttle(&tp(0), true);
     delivery.acknowledge(&batch.get(0).unwrap()).unwrap();
