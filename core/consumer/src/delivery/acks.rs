@@ -54,7 +54,7 @@ impl Acks {
         }
         self.delivered = offset;
         self.done = self.done.min(offset);
-        self.ahead.retain(|start, _| *start < offset);
+        drop(self.ahead.split_off(&offset));
         if let Some(mut last) = self.ahead.last_entry() {
             let end = last.get_mut();
             *end = (*end).min(offset);
@@ -165,6 +165,22 @@ mod tests {
         acks.go_to(60);
         acks.deliver(60, 60, [60]);
         assert_eq!(acks.acknowledge(60), None, "51 and 52 are");
+    }
+
+    #[test]
+    fn what_lies_behind_a_seek_has_to_be_acknowledged_anew_and_what_lies_before_does_not() {
+        let mut acks = Acks::at(0);
+        acks.deliver(0, 9, 0..10);
+        for offset in [2, 4, 5, 8, 9] {
+            acks.acknowledge(offset);
+        }
+        acks.go_to(5);
+        acks.deliver(5, 9, 5..10);
+        let done: Vec<_> = [0, 1, 3, 5, 6, 7, 8, 9].map(|offset| acks.acknowledge(offset)).into();
+        assert_eq!(done, [Some(1), Some(3), Some(5), Some(6), Some(7), Some(8), Some(9), Some(10)]);
+        acks.go_to(5);
+        acks.deliver(5, 9, 5..10);
+        assert_eq!(acks.acknowledge(5), Some(6), "also where all of it was");
     }
 
     #[test]

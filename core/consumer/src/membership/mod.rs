@@ -132,6 +132,9 @@ pub(crate) enum Phase {
     Over,
 }
 
+/// How many times LEAVE is tried, while nobody says that it will be taken in a moment.
+const MOST_LEAVES: u32 = 6;
+
 /// One membership in one group.
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
@@ -389,7 +392,6 @@ impl Membership {
 
     /// A LEAVE that was outrun goes again; where the coordinator is out of reach, the member expires by itself.
     fn failed_to_depart(&mut self, failure: &Failure, actions: &mut Vec<Action>) {
-        const MOST_LEAVES: u32 = 6;
         match failure {
             Failure::GenerationMismatch { current } if self.leaves < MOST_LEAVES => {
                 self.at_generation(*current);
@@ -469,7 +471,6 @@ impl Membership {
     /// A LEAVE that was outrun is synchronised, one that met a cluster in transition is tried again for as long as close has
     /// time. Brokers that are gone don't hold it up until then.
     fn failed_to_leave(&mut self, failure: &Failure, actions: &mut Vec<Action>) {
-        const MOST_LEAVES: u32 = 6;
         match failure {
             // Already gone is as good as left.
             Failure::UnknownMember => self.over(true, actions),

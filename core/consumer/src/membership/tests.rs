@@ -281,17 +281,52 @@ fn close_during_a_join_waits_for_the_member_it_makes() {
     assert_eq!(machine.on(Event::Failed(Failure::UnknownMember)), [Action::Done { left: true }]);
 }
 
+/// How many times a member says LEAVE that began to do so and hears one failure each time.
+fn leaves(machine: &mut Membership, began: &[Action], mut failure: impl FnMut(u32) -> Failure) -> u32 {
+    let mut tries = 0;
+    let mut actions = began.to_vec();
+    loop {
+        match actions.last() {
+            Some(Action::Leave { .. }) => {
+                tries += 1;
+                assert!(tries < 100, "it never gives up");
+                actions = machine.on(Event::Failed(failure(tries)));
+            }
+            Some(Action::Pause) => actions = machine.on(Event::Retry),
+            Some(Action::Sync { generation, .. }) => {
+                actions = machine.on(Event::Synced(assignment(*generation, &[0], false)));
+            }
+            _ => return tries,
+        }
+    }
+}
+
+fn outrun(tries: u32) -> Failure {
+    Failure::GenerationMismatch { current: u64::from(tries) + 1 }
+}
+
 #[test]
 fn a_leave_that_never_works_is_given_up() {
-    let mut machine = stable(1);
-    machine.on(Event::Close);
-    let mut tries = 1;
-    while machine.on(Event::Failed(Failure::Passing)) == [Action::Pause] {
-        assert!(matches!(machine.on(Event::Retry)[..], [Action::Leave { .. }]));
-        tries += 1;
+    for failure in [outrun, |_| Failure::Passing] {
+        let mut machine = stable(1);
+        let began = machine.on(Event::Close);
+        assert_eq!(leaves(&mut machine, &began, failure), MOST_LEAVES);
+        assert_eq!(machine.phase(), Phase::Over);
     }
-    assert!((2..10).contains(&tries), "{tries}");
-    assert_eq!(machine.phase(), Phase::Over);
+}
+
+#[test]
+fn a_member_that_nobody_polls_is_away_even_where_its_leave_never_works_and_joins_again_afterwards() {
+    for failure in [outrun, |_| Failure::Passing, |_| Failure::InTransition] {
+        let mut machine = stable(1);
+        let began = machine.on(Event::Overdue);
+        assert_eq!(leaves(&mut machine, &began, failure), MOST_LEAVES);
+        assert_eq!((machine.phase(), machine.identity()), (Phase::Away, None), "its session ends by itself");
+        assert_eq!(machine.on(Event::Rejoin), [Action::Join { resume: None }]);
+    }
+    let mut machine = stable(1);
+    let began = machine.on(Event::Overdue);
+    assert_eq!(leaves(&mut machine, &began, |_| Failure::UnknownMember), 1, "already gone is as good as left");
 }
 
 #[test]
