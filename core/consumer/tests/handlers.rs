@@ -377,13 +377,13 @@ async fn handlers_keep_what_they_were_given_where_retention_overtakes_them() {
 async fn close_waits_for_a_handler_that_is_at_work() {
     let cluster = cluster_with(1, 1, 10).await;
     let consumer = consumer(&cluster);
-    let (begun, release) = (Arc::new(Notify::new()), Arc::new(Mutex::new(())));
-    let held = release.lock().unwrap();
-    let (begins, waits) = (Arc::clone(&begun), Arc::clone(&release));
+    let (release, waits) = std::sync::mpsc::channel::<()>();
+    let (begun, waits) = (Arc::new(Notify::new()), Mutex::new(waits));
+    let begins = Arc::clone(&begun);
     let running = run(&consumer, move |_| {
         begins.notify_one();
         // It never comes to an await in between.
-        drop(waits.lock());
+        let _ = waits.lock().unwrap().recv();
         async { Ok(()) }
     });
     soon("the handler", begun.notified()).await;
@@ -397,7 +397,7 @@ async fn close_waits_for_a_handler_that_is_at_work() {
     })
     .await;
     assert!(futures_util::poll!(&mut ended).is_pending(), "the handler still works");
-    drop(held);
+    drop(release);
     soon("close", ended).await;
     soon("run to end", running).await.unwrap().unwrap();
 }
