@@ -203,6 +203,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_behind_is_owed_by_nobody_but_the_record_at_work_is() {
+        let mut acks = Acks::at(0);
+        acks.deliver(0, 9, 0..10);
+        acks.acknowledge(0);
+        acks.leave(Some(4));
+        assert_eq!(acks.first_open(), 4);
+        assert_eq!(acks.acknowledge(4), Some(10));
+        for nobody in [None, Some(40), Some(3)] {
+            acks.deliver(10, 19, 10..20);
+            acks.leave(nobody);
+            assert_eq!(acks.first_open(), 20, "{nobody:?}");
+        }
+    }
+
+    #[test]
     fn who_seeks_back_before_anything_was_handed_out_owes_what_lies_there() {
         let mut acks = Acks::at(3);
         acks.go_to(1);

@@ -179,17 +179,23 @@ fn room_is_given_in_order_and_one_frame_may_always_exceed_it() {
     let (partition, fence) = (tp(0), fence(&delivery, 0));
     let reserve = |bytes| delivery.reserve(&partition, fence, 0, bytes);
     let first = reserve(u64::MAX).now_or_never().expect("an empty buffer takes anything");
+    assert!(!delivery.is_room_short(), "nobody waits");
     let mut second = Box::pin(reserve(60));
     let mut third = Box::pin(reserve(30));
     let mut fourth = Box::pin(reserve(30));
     assert!((&mut second).now_or_never().is_none());
     assert!((&mut third).now_or_never().is_none());
     assert!((&mut fourth).now_or_never().is_none());
+    assert!(delivery.is_room_short());
     drop(first);
     let second = (&mut second).now_or_never().expect("it was first in the queue");
     // Granted and given up before it was noticed: the next one gets it.
     drop(third);
     let fourth = (&mut fourth).now_or_never().expect("there is room again");
+    let mut fifth = Box::pin(reserve(90));
+    assert!((&mut fifth).now_or_never().is_none() && delivery.is_room_short());
+    drop(fifth);
+    assert!(!delivery.is_room_short(), "who waited has gone");
     drop((second, fourth));
     assert_eq!(delivery.lock().reserved, 0);
 }
