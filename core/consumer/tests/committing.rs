@@ -498,3 +498,25 @@ async fn a_commit_that_is_not_allowed_says_so_and_leaves_no_trouble_behind() {
     until("the trouble to be over", &consumer, |c| c.statistics().failing_seconds.is_none()).await;
     closed(&consumer).await;
 }
+
+#[tokio::test]
+async fn a_commit_that_still_waits_ends_with_the_assignment_that_it_was_of() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    fetched(&cluster, &consumer).await;
+    let first = soon("records", consumer.poll(None)).await.unwrap();
+    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let hold = cluster.hold("BATCH_COMMIT");
+    let sent = consumer.begin_commit((&first).into(), None).unwrap();
+    soon("the commit to arrive", hold.reached()).await;
+    let waits = consumer.begin_commit((&second).into(), None).unwrap();
+    let other = consumer_with(&cluster, &slow());
+    started(&other).await;
+    let error = soon("the one that waits", waits).await.expect_err("it will never be sent");
+    assert_eq!(error.kind(), ErrorKind::Rebalancing, "{error}");
+    hold.release();
+    soon("the one that was sent", sent).await.expect_err("it came too late");
+    assert!(cluster.committed("g", "t").is_empty());
+    closed(&consumer).await;
+    closed(&other).await;
+}
