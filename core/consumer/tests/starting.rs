@@ -261,7 +261,7 @@ async fn a_commit_that_can_not_be_seen_yet_is_where_the_next_member_begins() {
         let options = Options {
             brokers: 3,
             session_timeout: Duration::from_secs(60),
-            coordinator_commit_lag: Duration::from_millis(100),
+            coordinator_commit_lag: Duration::from_millis(190),
             ..Options::default()
         };
         let cluster = Cluster::start(options).await.unwrap();
