@@ -44,6 +44,7 @@ async fn the_next_offset_is_committed_by_batch_record_offsets_and_all() {
     consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
     assert_eq!(committed(), Some(20));
     assert_eq!(consumer.committed(&tp(0), Some(PATIENCE)).await.unwrap(), Some(20));
+    assert_eq!(consumer.statistics().commits, 4);
     // The same again is fine and costs nothing.
     cluster.clear_requests();
     consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
