@@ -288,3 +288,17 @@ async fn with_latest_a_coordinator_that_is_away_for_a_moment_does_not_make_it_re
     assert_eq!(consumer.position(&tp(0)), Some(100));
     closed(&consumer).await;
 }
+
+#[tokio::test]
+async fn with_latest_a_record_written_while_it_looks_for_the_end_is_the_first_and_no_sign_of_a_commit() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let consumer = consumer_with(&cluster, &[(RESET, "latest".into())]);
+    let hold = cluster.hold("CONSUME");
+    consumer.begin().unwrap();
+    soon("the look", hold.reached()).await;
+    cluster.fill("t", 1, 10).unwrap();
+    hold.release();
+    started(&consumer).await;
+    assert_eq!(consumer.position(&tp(0)), Some(100));
+    closed(&consumer).await;
+}
