@@ -326,7 +326,7 @@ async fn a_handler_that_hangs_beside_one_that_failed_keeps_nobody_from_closing()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_seek_beside_handlers_is_obeyed_by_what_is_handed_out_already() {
     let cluster = cluster_with(1, 1, 400).await;
-    let consumer = consumer(&cluster);
+    let consumer = consumer_with(&cluster, &[("auto_commit_interval_ms", 100u64.into())]);
     let handled = Handled::default();
     let (noting, weak) = (Arc::clone(&handled), Arc::downgrade(&consumer));
     let running = run(&consumer, move |record| {
@@ -350,7 +350,7 @@ async fn a_seek_beside_handlers_is_obeyed_by_what_is_handed_out_already() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_keep_what_they_were_given_where_retention_overtakes_them() {
     let cluster = cluster_with(1, 1, 10).await;
-    let consumer = consumer(&cluster);
+    let consumer = consumer_with(&cluster, &[("auto_commit_interval_ms", 100u64.into())]);
     let (handled, gate) = (Handled::default(), Arc::new(Notify::new()));
     let (noting, waiting) = (Arc::clone(&handled), Arc::clone(&gate));
     let running = run(&consumer, move |record| {

@@ -135,8 +135,10 @@ pub async fn fetched(cluster: &Cluster, consumer: &Consumer) {
     .await;
 }
 
-/// 50 more records come to the topic's only partition, and the first 40 of all are deleted before it is read on.
+/// Everything is fetched of the topic's only partition; 50 more records come, and the first 40 of all are deleted before it is
+/// read on.
 pub async fn overtaken(cluster: &Cluster, consumer: &Consumer) {
+    fetched(cluster, consumer).await;
     cluster.pause_broker(0).unwrap();
     cluster.fill("t", 50, 10).unwrap();
     cluster.delete_records("t", 0, 40).unwrap();
