@@ -107,18 +107,25 @@ impl fmt::Display for Fault {
 /// The order of the faults: round by round, each kind once in a round.
 pub(crate) struct Order {
     random: SplitMix,
+    kinds: Vec<Kind>,
+    /// How long a fault may last, in seconds.
+    longest: u64,
     round: Vec<Kind>,
 }
 
 impl Order {
-    pub(crate) fn seeded(seed: u64) -> Self {
-        Self { random: SplitMix::seeded(seed), round: Vec::new() }
+    /// Of these kinds, of all where none is named; one comes every so many seconds.
+    pub(crate) fn new(seed: u64, only: &[String], every: f64) -> Self {
+        let kinds = KINDS.into_iter().filter(|kind| only.is_empty() || only.iter().any(|name| name == kind)).collect();
+        // Below the time between two faults, so that two brokers are never away at once.
+        let longest = (every * 0.75).clamp(1.0, 15.0) as u64;
+        Self { random: SplitMix::seeded(seed), kinds, longest, round: Vec::new() }
     }
 
     /// The next fault.
     pub(crate) fn draw(&mut self) -> Fault {
         if self.round.is_empty() {
-            self.round = KINDS.to_vec();
+            self.round.clone_from(&self.kinds);
         }
         let at = self.random.below(self.round.len() as u64) as usize;
         let kind = self.round.swap_remove(at);
@@ -127,8 +134,7 @@ impl Order {
 
     fn act(&mut self, kind: Kind) -> Act {
         let broker = self.random.below(BROKERS as u64);
-        // Below the time between two faults, so that two brokers are never away at once.
-        let seconds = self.between(1, 15);
+        let seconds = self.between(1, self.longest);
         let times = self.between(1, 4);
         // One broker, or all of them.
         let some = if self.random.below(3) == 0 { json!(null) } else { json!(broker) };
@@ -197,7 +203,7 @@ mod tests {
     #[test]
     fn the_same_seed_draws_the_same_faults_and_another_one_others() {
         let draw = |seed| {
-            let mut order = Order::seeded(seed);
+            let mut order = Order::new(seed, &[], 20.0);
             (0..50).map(|_| order.draw()).collect::<Vec<_>>()
         };
         assert_eq!(draw(7), draw(7));
@@ -206,10 +212,26 @@ mod tests {
 
     #[test]
     fn a_round_has_each_kind_once() {
-        let mut order = Order::seeded(1);
+        let mut order = Order::new(1, &[], 20.0);
         for _ in 0..20 {
             let round: BTreeSet<Kind> = KINDS.iter().map(|_| order.draw().kind).collect();
             assert_eq!(round.len(), KINDS.len());
+        }
+    }
+
+    #[test]
+    fn only_the_kinds_that_are_named_are_drawn_and_none_lasts_until_the_next() {
+        let only = ["kill_broker".to_owned(), "delay".to_owned()];
+        for (every, longest) in [(20.0, 15), (8.0, 6), (2.0, 1), (0.5, 1)] {
+            let mut order = Order::new(5, &only, every);
+            let drawn: Vec<Fault> = (0..200).map(|_| order.draw()).collect();
+            let kinds: BTreeSet<Kind> = drawn.iter().map(|fault| fault.kind).collect();
+            assert_eq!(kinds, BTreeSet::from(["kill_broker", "delay"]));
+            let lasting = drawn.iter().map(|fault| match &fault.act {
+                Act::Cluster { undone: Some((seconds, _)), .. } => *seconds,
+                other => panic!("{other:?} isn't undone"),
+            });
+            assert_eq!(lasting.max(), Some(longest));
         }
     }
 
@@ -222,7 +244,7 @@ mod tests {
         let address = listener.local_address().unwrap().to_string();
         let _served = tokio::spawn(cursus_embedded::control_port::serve(cluster.clone(), listener));
         let mut control = crate::control::Control::connect(&address).await.unwrap();
-        let mut order = Order::seeded(3);
+        let mut order = Order::new(3, &[], 20.0);
         for _ in 0..30 * KINDS.len() {
             let Act::Cluster { does, undone } = order.draw().act else { continue };
             control.tell(does).await.unwrap();

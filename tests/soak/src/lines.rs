@@ -38,6 +38,8 @@ pub(crate) struct Run {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) rss_kib: u64,
+    /// What was allocated and not freed when least was, since the figures before: what is buffered for a moment doesn't count.
+    pub(crate) heap_kib: u64,
     pub(crate) sockets: u64,
     pub(crate) threads: u64,
     /// Tasks of the runtime that are alive, the member's own included.

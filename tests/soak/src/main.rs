@@ -20,9 +20,11 @@ mod producer;
 mod ranges;
 mod table;
 
+use std::alloc::System;
 use std::io::Read as _;
 use std::process::ExitCode;
 
+use cap::Cap;
 use clap::{Parser, Subcommand};
 use tokio::sync::oneshot;
 
@@ -34,6 +36,10 @@ const TOPIC: &str = "soak";
 const GROUP: &str = "soak";
 const PARTITIONS: u32 = 6;
 const BROKERS: usize = 3;
+
+/// Counts what is allocated, to the byte. Resident memory is too coarse to find a slow leak by: the allocator keeps some of it.
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
 /// Runs a consumer group under faults and keeps the book. Ends with 0 where nothing was lost, disordered or growing.
 #[derive(Debug, Parser)]

@@ -9,14 +9,17 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use cursus_consumer::{Batch, Consumer, Environment, Error, ErrorKind, Record, RunError, Settings};
 use tokio::runtime::Handle;
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::lines::{Figures, Line, Run, say};
 use crate::producer::mark;
-use crate::{GROUP, Result, TOPIC, end_with_parent};
+use crate::{GROUP, HEAP, Result, TOPIC, end_with_parent};
 
 /// How often a member tells how it is.
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
+
+/// How often a member looks how much it has allocated, and tells the least: an idle moment is among so many.
+const HEAP_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a poll and a commit may take.
 const POLL: Duration = Duration::from_secs(1);
@@ -188,16 +191,25 @@ fn check(partition: u32, offset: u64, value: &[u8]) -> std::result::Result<(), S
 }
 
 async fn tell_figures(consumer: Arc<Consumer>, raised: Raised) {
-    let mut ticks = interval(FIGURES_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut telling, mut looking) = (interval(FIGURES_EVERY), interval(HEAP_EVERY));
+    for ticks in [&mut telling, &mut looking] {
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    }
+    let mut least = usize::MAX;
     loop {
-        ticks.tick().await;
-        let raised = raised.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        say(&Line::Figures(Box::new(figures(&consumer, raised))));
+        tokio::select! {
+            _ = looking.tick() => least = least.min(HEAP.allocated()),
+            _ = telling.tick() => {
+                let raised = raised.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let heap = least.min(HEAP.allocated());
+                least = usize::MAX;
+                say(&Line::Figures(Box::new(figures(&consumer, heap, raised))));
+            }
+        }
     }
 }
 
-fn figures(consumer: &Consumer, raised: BTreeMap<String, u64>) -> Figures {
+fn figures(consumer: &Consumer, heap: usize, raised: BTreeMap<String, u64>) -> Figures {
     let statistics = consumer.statistics();
     let partitions = statistics.partitions.into_iter();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -207,6 +219,7 @@ fn figures(consumer: &Consumer, raised: BTreeMap<String, u64>) -> Figures {
     };
     Figures {
         rss_kib: of_status("VmRSS"),
+        heap_kib: heap as u64 / 1024,
         sockets: sockets(),
         threads: of_status("Threads"),
         tasks: Handle::current().metrics().num_alive_tasks() as u64,

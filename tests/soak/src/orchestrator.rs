@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::book::Book;
 use crate::control::Control;
-use crate::faults::{Act, Fault, Kind, Order};
+use crate::faults::{self, Act, Fault, Kind, Order};
 use crate::lines::{Figures, Line};
 use crate::member::Style;
 use crate::processes::{Brokers, Event, Member};
@@ -49,6 +49,10 @@ pub(crate) struct Plan {
     /// How often there is a fault.
     #[arg(long, default_value_t = 20.0, value_name = "SECONDS", value_parser = positive)]
     fault_every: f64,
+    /// Only these kinds of fault, with commas between. Without those that kill, replace and suspend members all three live
+    /// through the whole time.
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = faults::KINDS)]
+    only: Vec<String>,
 }
 
 fn positive(text: &str) -> std::result::Result<f64, String> {
@@ -135,7 +139,8 @@ async fn soak(plan: &Plan) -> Result<ExitCode> {
         names[soak.victim]
     );
     let producing = tokio::spawn(producing);
-    let end = soak.go_on(plan, &mut Order::seeded(seed), &mut happening, &mut signals).await?;
+    let end =
+        soak.go_on(plan, &mut Order::new(seed, &plan.only, plan.fault_every), &mut happening, &mut signals).await?;
     let _ = stop.send(true);
     let lasted = soak.begun.elapsed();
     if end == End::Time {
@@ -283,7 +288,7 @@ impl Soak {
             Event::Said(number, Line::Figures(figures)) => {
                 let Some(member) = self.members.get_mut(&number) else { return Ok(()) };
                 if !member.may_end {
-                    let values = [figures.rss_kib, figures.sockets, figures.tasks, figures.threads];
+                    let values = [figures.rss_kib, figures.heap_kib, figures.sockets, figures.tasks, figures.threads];
                     for (series, value) in self.places[member.slot].series.iter_mut().zip(values) {
                         series.push((now.as_secs_f64(), value));
                     }
@@ -451,10 +456,12 @@ impl Soak {
 }
 
 fn short(figures: &Figures) -> String {
-    let Figures { rss_kib, sockets, tasks, threads, rebalances, reconnects, buffered_bytes, held_bytes, .. } = figures;
+    let Figures {
+        rss_kib, heap_kib, sockets, tasks, threads, rebalances, reconnects, buffered_bytes, held_bytes, ..
+    } = figures;
     let raised: Vec<String> = figures.raised.iter().map(|(name, count)| format!("{name} {count}")).collect();
     format!(
-        "{rss_kib} KiB, sockets {sockets}, tasks {tasks}, threads {threads}, partitions {:?}, rebalances {rebalances}, \
+        "{rss_kib} KiB, heap {heap_kib} KiB, sockets {sockets}, tasks {tasks}, threads {threads}, partitions {:?}, rebalances {rebalances}, \
          reconnects {reconnects}, commits {}, corrupt {}, dropped {}, buffered {buffered_bytes} B, held {held_bytes} B, \
          raised {}",
         figures.partitions.keys().collect::<Vec<_>>(),

@@ -8,8 +8,9 @@ use crate::faults::KINDS;
 use crate::flatness::{Bound, Growth, Series};
 
 /// What each member's process is measured by, and how much of it may grow between the second fifth and the last.
-pub(crate) const MEASURES: [(&str, Bound); 4] = [
+pub(crate) const MEASURES: [(&str, Bound); 5] = [
     ("memory KiB", Bound { percent: 10, plus: 2048 }),
+    ("heap KiB", Bound { percent: 10, plus: 256 }),
     ("sockets", Bound { percent: 0, plus: 3 }),
     ("tasks", Bound { percent: 0, plus: 5 }),
     ("threads", Bound { percent: 0, plus: 2 }),
