@@ -1,11 +1,13 @@
 //! The memory of frames, used again. Fresh memory comes from the operating system page by page, each with a fault, and goes
 //! back when a frame is dropped: for large frames that costs as much as reading them. So the memory of a frame that
-//! nobody refers to any more is kept for the next one.
+//! nobody refers to any more is kept for the next one, for a while: a consumer that was behind once doesn't hold for ever what
+//! it needed to catch up.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
+use tokio::time::{Duration, Instant};
 
 /// Smaller frames are left to the allocator, which uses their memory again by itself.
 const SMALLEST: usize = 64 << 10;
@@ -13,22 +15,35 @@ const SMALLEST: usize = 64 << 10;
 /// The most bytes kept for frames to come. A consumer that keeps up needs a few frames of a good size at a time.
 const MOST: usize = 8 << 20;
 
+/// How long memory is kept for a frame to come. Where frames are large all the time, the next one comes much sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Memory that waits for a frame, what was used last at the end.
 #[derive(Default)]
-pub(crate) struct Buffers(Mutex<VecDeque<Vec<u8>>>);
+pub(crate) struct Buffers(Mutex<VecDeque<Idle>>);
+
+/// Memory, and since when nobody has needed it.
+struct Idle {
+    memory: Vec<u8>,
+    since: Instant,
+}
 
 impl Buffers {
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for a body of this length, empty.
+    /// Memory for a body of this length, empty. Every frame asks here, the small ones too, and a consumer hears something every
+    /// few seconds: so here is seen what has waited for too long.
     pub(crate) fn take(&self, length: usize) -> Vec<u8> {
         let mut idle = self.idle();
+        while idle.front().is_some_and(|oldest| oldest.since.elapsed() > PATIENCE) {
+            idle.pop_front();
+        }
         // Much larger memory would be held for little. What was used last may still be in the processor's cache.
-        let fits = |memory: &Vec<u8>| (length..=length + length / 4).contains(&memory.capacity());
+        let fits = |idle: &Idle| (length..=length + length / 4).contains(&idle.memory.capacity());
         let found = idle.iter().rposition(fits).and_then(|at| idle.remove(at));
-        found.unwrap_or_else(|| Vec::with_capacity(length))
+        found.map_or_else(|| Vec::with_capacity(length), |idle| idle.memory)
     }
 
     /// A complete body. Its memory comes back when the last reference to it is gone.
@@ -43,11 +58,15 @@ impl Buffers {
     fn give_back(&self, mut memory: Vec<u8>) {
         memory.clear();
         let mut idle = self.idle();
-        idle.push_back(memory);
-        while idle.iter().map(Vec::capacity).sum::<usize>() > MOST {
+        idle.push_back(Idle { memory, since: Instant::now() });
+        while kept(&idle) > MOST {
             idle.pop_front();
         }
     }
+}
+
+fn kept(idle: &VecDeque<Idle>) -> usize {
+    idle.iter().map(|idle| idle.memory.capacity()).sum()
 }
 
 /// A body whose memory goes back.
@@ -104,7 +123,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_and_neither_small_nor_huge() {
         let buffers = Arc::new(Buffers::default());
-        let kept = || buffers.idle().iter().map(Vec::capacity).sum::<usize>();
+        let kept = || kept(&buffers.idle());
         for length in [1, SMALLEST - 1, MOST + 1] {
             drop(buffers.lend(body(&buffers, length)));
             assert_eq!(kept(), 0);
@@ -114,6 +133,30 @@ mod tests {
         assert!((MOST / 2..=MOST).contains(&kept()), "{}", kept());
         drop(buffers.lend(body(&buffers, MOST)));
         assert_eq!(buffers.idle().len(), 1, "the oldest go first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_no_frame_needs_goes_back_while_small_ones_come() {
+        let buffers = Arc::new(Buffers::default());
+        // Behind once: frames of every size.
+        let frames: Vec<_> = (1..=20).map(|i| buffers.lend(body(&buffers, SMALLEST + i * 20_000))).collect();
+        drop(frames);
+        assert_eq!(buffers.idle().len(), 20);
+        // Afterwards one size is enough, and a heartbeat is answered now and then.
+        let (large, mut served) = (SMALLEST + 100_000, 0);
+        for _ in 0..10 {
+            tokio::time::advance(PATIENCE / 4).await;
+            drop(body(&buffers, 50));
+            let before = kept(&buffers.idle());
+            let frame = buffers.lend(body(&buffers, large));
+            served += u32::from(kept(&buffers.idle()) < before);
+            drop(frame);
+        }
+        assert_eq!(served, 10, "what is needed all the time stays");
+        assert_eq!(buffers.idle().len(), 1, "and all else went");
+        tokio::time::advance(2 * PATIENCE).await;
+        drop(body(&buffers, 50));
+        assert!(buffers.idle().is_empty());
     }
 
     #[test]
