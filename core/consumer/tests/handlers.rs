@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{Consumer, ErrorKind, Record, RunError, State};
+use cursus_consumer::{Commit, Consumer, ErrorKind, Record, RunError, State};
 use tokio::sync::Notify;
 
 type Handled = Arc<Mutex<BTreeMap<u32, Vec<u64>>>>;
@@ -400,4 +400,94 @@ async fn close_waits_for_a_handler_that_is_at_work() {
     drop(release);
     soon("close", ended).await;
     soon("run to end", running).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_of_all_beside_handlers_and_after_them_is_of_what_they_have_finished() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let consumer = consumer_with(&cluster, &[("auto_commit_interval_ms", 3_600_000u64.into())]);
+    for last in [0, 7] {
+        let gate = Arc::new(Notify::new());
+        let waiting = Arc::clone(&gate);
+        let running = run(&consumer, move |record| {
+            let waiting = Arc::clone(&waiting);
+            async move {
+                if record.offset() < last {
+                    return Ok(());
+                }
+                waiting.notified().await;
+                Err("as planned".to_owned())
+            }
+        });
+        let handed = |c: &Consumer| c.position(&tp(0)) == Some(100);
+        until("all to be handed out", &consumer, handed).await;
+        if last == 0 {
+            consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+        }
+        gate.notify_one();
+        soon("run to end", running).await.unwrap().expect_err("a handler failed");
+        consumer.commit(Commit::All, Some(PATIENCE)).await.unwrap();
+        assert_eq!(cluster.committed("g", "t").get(&0), (last > 0).then_some(&last), "{last} records were handled");
+    }
+    closed(&consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn seeks_back_and_forth_beside_handlers_hold_up_no_commit() {
+    let cluster = cluster_with(1, 1, 100).await;
+    let consumer = consumer_with(&cluster, &[("auto_commit_interval_ms", 20u64.into())]);
+    let running = run(&consumer, |_| async { Ok(()) });
+    let mut end = 100;
+    let committed = |end| cluster.wait_for("the end", move |c| c.committed("g", "t").get(&0) == Some(&end));
+    soon("the first commit", committed(end)).await;
+    for _ in 0..30 {
+        consumer.seek(&tp(0), end - 10).unwrap();
+        // At once, or when what lies there has just been handed out.
+        if end % 2 == 0 {
+            until("that to be handed out", &consumer, |c| c.position(&tp(0)) == Some(end)).await;
+        }
+        consumer.seek(&tp(0), end).unwrap();
+        cluster.fill("t", 5, 10).unwrap();
+        end += 5;
+        soon("a commit of the end", committed(end)).await;
+    }
+    closed(&consumer).await;
+    soon("run to end", running).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_seek_counts_also_where_the_handler_fails_or_the_run_is_dropped_afterwards() {
+    for (fails, seeks) in [(true, vec![300]), (true, vec![5, 300]), (true, vec![5]), (false, vec![300])] {
+        let cluster = cluster_with(1, 1, 400).await;
+        let consumer = consumer(&cluster);
+        let (at_ten, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (told, waiting) = (Arc::clone(&at_ten), Arc::clone(&gate));
+        let running = run(&consumer, move |record| {
+            let (told, waiting) = (Arc::clone(&told), Arc::clone(&waiting));
+            async move {
+                if record.offset() < 10 {
+                    return Ok(());
+                }
+                told.notify_one();
+                waiting.notified().await;
+                Err("as planned".to_owned())
+            }
+        });
+        soon("the eleventh record", at_ten.notified()).await;
+        for seek in &seeks {
+            consumer.seek(&tp(0), *seek).unwrap();
+        }
+        if fails {
+            gate.notify_one();
+            soon("run to end", running).await.unwrap().expect_err("a handler failed");
+        } else {
+            running.abort();
+            let _ = soon("run to end", running).await;
+        }
+        let there = seeks.last().copied();
+        assert_eq!(consumer.position(&tp(0)), there, "fails: {fails}, seeks: {seeks:?}");
+        let batch = soon("what lies there", consumer.poll(None)).await.unwrap();
+        assert_eq!(batch.get(0).map(|record| record.offset()), there);
+        closed(&consumer).await;
+    }
 }

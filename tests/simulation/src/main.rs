@@ -1,5 +1,5 @@
 //! `simulate`: runs seeds, reports what was done and looked at, and replays or shrinks the one that failed.
-#![allow(clippy::print_stdout)] // It is a program, and this is what it has to say.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a program, and this is what it has to say.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,26 +15,26 @@ use cursus_simulation::{Checks, Outcome, Plan, run, shrink};
 #[derive(Parser)]
 struct Arguments {
     /// How many seeds.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first one.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only this one, with everything that happens.
+    /// Only this one: its plan, and on the standard error output everything that happens.
     #[arg(long, conflicts_with = "plan")]
     seed: Option<u64>,
-    /// Only the plan in this file, with everything that happens.
+    /// Only the plan in this file, likewise.
     #[arg(long)]
     plan: Option<PathBuf>,
-    /// Finds the smallest schedule that still fails, and prints it as a plan.
+    /// Finds the smallest schedule of this seed or plan that still fails.
     #[arg(long)]
     shrink: bool,
     /// Goes on after a violation.
     #[arg(long)]
     keep_going: bool,
     /// How many seeds run at a time, each on a thread of its own. All cores where it isn't given.
-    #[arg(long)]
-    jobs: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
 }
 
 #[derive(Default)]
@@ -72,7 +72,8 @@ fn main() -> ExitCode {
                 Ok(text) => text,
                 Err(error) => return refuse(&format!("{}: {error}", path.display())),
             };
-            match serde_json::from_str(&text) {
+            let plan = serde_json::from_str(&text).map_err(|error| error.to_string());
+            match plan.and_then(|plan: Plan| plan.check().map(|()| plan)) {
                 Ok(plan) => Some(plan),
                 Err(error) => return refuse(&format!("{} is no plan: {error}", path.display())),
             }
@@ -82,34 +83,38 @@ fn main() -> ExitCode {
     };
     match one {
         Some(plan) => replay(plan, arguments.shrink),
+        None if arguments.shrink => refuse("--shrink needs one that fails: --seed N or --plan FILE"),
         None => many(&arguments),
     }
 }
 
 fn refuse(why: &str) -> ExitCode {
-    println!("{why}");
+    eprintln!("{why}");
     ExitCode::from(2)
 }
 
-/// Runs one plan, and tells all of it.
+/// Runs one plan, and tells all of it. On the standard output is nothing but the plan, to be kept.
 fn replay(mut plan: Plan, smaller: bool) -> ExitCode {
     if smaller {
+        if run(&plan, false).violation.is_none() {
+            return refuse(&format!("seed {} has no violation: there is nothing to shrink", plan.seed));
+        }
         plan = shrink(&plan);
     }
     let outcome = run(&plan, true);
-    outcome.trace.iter().for_each(|line| println!("{line}"));
+    outcome.trace.iter().for_each(|line| eprintln!("{line}"));
     match serde_json::to_string_pretty(&plan) {
         Ok(text) => println!("{text}"),
         Err(error) => return refuse(&format!("the plan can't be written: {error}")),
     }
-    println!("fingerprint {:016x}, {:?} simulated", outcome.fingerprint, outcome.simulated);
+    eprintln!("fingerprint {:016x}, {:?} simulated", outcome.fingerprint, outcome.simulated);
     match outcome.violation {
         Some(violation) => {
-            println!("seed {} FAILED {violation}", plan.seed);
+            eprintln!("seed {} FAILED {violation}", plan.seed);
             ExitCode::FAILURE
         }
         None => {
-            println!("seed {}: no violation", plan.seed);
+            eprintln!("seed {}: no violation", plan.seed);
             ExitCode::SUCCESS
         }
     }
@@ -120,7 +125,8 @@ fn many(arguments: &Arguments) -> ExitCode {
     let (next, stop) = (AtomicU64::new(arguments.from), AtomicBool::new(false));
     let end = arguments.from.saturating_add(arguments.seeds);
     let totals = Mutex::new(Totals::default());
-    let jobs = arguments.jobs.or(std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let cores = || std::thread::available_parallelism().map_or(1, Into::into);
+    let jobs = arguments.jobs.map_or_else(cores, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {

@@ -1,6 +1,7 @@
 //! What happens in a run: how the cluster and the members are set up, and what is done to them when. Drawn from a seed, or
 //! read from a file in which a found schedule was kept.
 
+use cursus_consumer::{Settings, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::draw::Draw;
@@ -24,6 +25,46 @@ pub struct Plan {
     pub members: Vec<MemberPlan>,
     /// What is done when, in order.
     pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Whether a plan from a file can be run: what it names is there. An error says what isn't.
+    pub fn check(&self) -> Result<(), String> {
+        if self.brokers == 0 || self.partitions == 0 || self.members.is_empty() {
+            return Err("it needs a broker, a partition and a member".to_owned());
+        }
+        if !["earliest", "latest"].contains(&self.reset.as_str()) {
+            return Err(format!("reset is {:?}, and can be earliest or latest", self.reset));
+        }
+        for member in &self.members {
+            let settings = member.settings.iter().map(|(name, value)| (name.as_str(), Value::from(value.as_str())));
+            let rest = [("brokers", "localhost:1".into()), ("topic", "t".into())];
+            Settings::from_values(settings.chain(rest)).map_err(|error| error.to_string())?;
+        }
+        self.steps.iter().try_for_each(|step| self.check_step(step))
+    }
+
+    fn check_step(&self, step: &Step) -> Result<(), String> {
+        let counts = [
+            ("member", self.members.len() as u64),
+            ("broker", self.brokers as u64),
+            ("one", self.brokers as u64),
+            ("other", self.brokers as u64),
+            ("partition", self.partitions.into()),
+        ];
+        let value = serde_json::to_value(&step.what).map_err(|error| error.to_string())?;
+        let fields = value.as_object().into_iter().flatten().filter_map(|(_, fields)| fields.as_object()).flatten();
+        for (name, value) in fields {
+            let count = counts.iter().find(|(counted, _)| counted == name).map(|(_, count)| *count);
+            if let Some(count) = count.filter(|count| value.as_u64().is_none_or(|index| index >= *count)) {
+                return Err(format!("{:?} names {name} {value}, and there are {count}, counted from 0", step.what));
+            }
+            if name == "command" && !COMMANDS.iter().any(|command| value == command) {
+                return Err(format!("{:?} names no command; there are {}", step.what, COMMANDS.join(", ")));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A member and the application around it.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cursus_simulation::{Plan, run};
+use cursus_simulation::{Plan, Step, What, run};
 
 const SEEDS: u64 = 200;
 
@@ -42,8 +42,29 @@ fn a_seed_does_the_same_again() {
 #[test]
 fn a_plan_is_read_back_as_it_was_written() {
     let plan = Plan::drawn(7);
+    plan.check().unwrap();
     let text = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}
+
+#[test]
+fn a_plan_that_names_what_is_not_there_is_refused() {
+    let wrong: [(&str, fn(&mut Plan)); 6] = [
+        ("a member", |plan| plan.members.clear()),
+        ("earliest or latest", |plan| plan.reset = "sometimes".to_owned()),
+        ("fetch_wait", |plan| plan.members[0].settings.push(("fetch_wait".to_owned(), "1".to_owned()))),
+        ("member 9", |plan| plan.steps.push(Step { at_ms: 0, what: What::Ask { member: 9 } })),
+        ("broker 9", |plan| plan.steps.push(Step { at_ms: 0, what: What::Freeze { broker: 9 } })),
+        ("no command", |plan| {
+            plan.steps.push(Step { at_ms: 0, what: What::Hold { command: "NOPE".to_owned(), ms: 1 } })
+        }),
+    ];
+    for (named, harm) in wrong {
+        let mut plan = Plan::drawn(7);
+        harm(&mut plan);
+        let error = plan.check().expect_err(named);
+        assert!(error.contains(named), "{error:?} doesn't name {named:?}");
+    }
 }
 
 /// Schedules that once broke the contract, as small as they could be made; each is named for what it broke.
@@ -55,6 +76,7 @@ fn what_was_found_once_stays_mended() {
     assert!(!plans.is_empty(), "the plans are gone");
     for path in plans {
         let plan: Plan = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        plan.check().unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         let violation = run(&plan, false).violation;
         assert!(violation.is_none(), "{}: {}", path.display(), violation.unwrap_or_default());
     }

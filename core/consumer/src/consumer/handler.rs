@@ -19,7 +19,7 @@ use crate::types::{State, TopicPartition};
 /// Why [`Consumer::run`] ended while the consumer wasn't closed.
 #[derive(Debug)]
 pub enum RunError<E> {
-    /// A handler failed. Its partition stands at this record, which comes again.
+    /// A handler failed. Its partition stands at this record, which comes again, unless a seek has gone elsewhere meanwhile.
     Handler {
         /// Where the record is from.
         partition: TopicPartition,
@@ -63,11 +63,12 @@ impl Consumer {
     /// handlers are at work and none returns for `max_poll_interval_ms`, the membership ends as if nobody polled.
     ///
     /// Only handlers take records meanwhile: polls, iterators and a second run are refused. Dropping the future ends the
-    /// handlers, and what they had not finished is the next to be read. Close it from elsewhere, through an `Arc`; close
+    /// handlers, and what they had not finished is the next to be read. A seek leaves behind what waits for a handler, and what a
+    /// handler is at, should it fail; a commit of all commits what handlers have finished. Close it from elsewhere, through an `Arc`; close
     /// waits for the handlers to end, within its time.
     ///
     /// Errors: [`RunError::Handler`] with what a handler returned: the other handlers have finished the record that they were
-    /// at, nothing further was handled, and another `run` or `poll` goes on with the failed record. [`RunError::Consumer`]
+    /// at, nothing further was handled, and another `run` or `poll` goes on with the failed record, or where a seek went meanwhile. [`RunError::Consumer`]
     /// with the fatal error, or with [`ErrorKind::InvalidState`] without a group and beside another run or a poll. A panic of a handler goes
     /// on in the caller.
     pub async fn run<H, F, E>(&self, handler: H) -> Result<(), RunError<E>>
@@ -113,7 +114,7 @@ impl Consumer {
         if let Some(batch) = self.rejoining(delivery.take(self.max_poll_records()))? {
             for slice in batch.slices() {
                 if workers.hand(batch.consumer, slice) {
-                    delivery.throttle(&slice.partition, true);
+                    delivery.throttle(&slice.partition, slice.fence, true);
                 }
             }
             return Ok(None);
@@ -124,7 +125,7 @@ impl Consumer {
             Some(news) = workers.news.recv() => match news {
                 News::Handled(partition, fence) => {
                     if workers.handled(&partition, fence) {
-                        delivery.throttle(&partition, false);
+                        delivery.throttle(&partition, fence, false);
                     }
                 }
                 News::Failed { partition, offset, error } => {
@@ -290,7 +291,7 @@ async fn work<H, F, E>(
             if stop.is_cancelled() {
                 return;
             }
-            if !shared.delivery.turn_to(&slice, offset) {
+            if !shared.delivery.is_wanted(&slice) {
                 // A seek has left it behind.
                 let _ = tell.send(News::Handled(partition, slice.fence));
                 continue;

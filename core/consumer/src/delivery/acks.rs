@@ -61,15 +61,6 @@ impl Acks {
         }
     }
 
-    /// Nobody owes what was handed out, but for this record.
-    pub(super) fn leave(&mut self, but: Option<u64>) {
-        let but = but.filter(|but| (self.done..self.delivered).contains(but));
-        self.add(self.done, but.unwrap_or(self.delivered));
-        if let Some(but) = but {
-            self.add(but + 1, self.delivered);
-        }
-    }
-
     /// The first offset that isn't acknowledged, of what was delivered.
     pub(super) fn first_open(&self) -> u64 {
         self.done
@@ -200,21 +191,6 @@ mod tests {
         // The same at once.
         acks.deliver(400_001, 800_000, (400_001..800_000).step_by(2));
         assert!(acks.is_overgrown());
-    }
-
-    #[test]
-    fn what_is_left_behind_is_owed_by_nobody_but_the_record_at_work_is() {
-        let mut acks = Acks::at(0);
-        acks.deliver(0, 9, 0..10);
-        acks.acknowledge(0);
-        acks.leave(Some(4));
-        assert_eq!(acks.first_open(), 4);
-        assert_eq!(acks.acknowledge(4), Some(10));
-        for nobody in [None, Some(40), Some(3)] {
-            acks.deliver(10, 19, 10..20);
-            acks.leave(nobody);
-            assert_eq!(acks.first_open(), 20, "{nobody:?}");
-        }
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Delivery {
         Ok(claims)
     }
 
-    /// All that poll has returned, or where records are acknowledged, all that is acknowledged without a gap, as claims. An error where some of it was revoked and no poll has told yet.
+    /// All that poll has returned, or where records are acknowledged or handled, all that is without a gap, as claims. An error
+    /// where some of it was revoked and no poll has told yet.
     pub(crate) fn claim_all(&self) -> Result<Claims> {
         let inner = self.lock();
         inner.usable()?;
@@ -62,7 +63,9 @@ impl Delivery {
             return Err(Error::rebalancing(message, stale, Vec::new()));
         }
         let claim = |(partition, owned): (&TopicPartition, &Kept)| {
-            let done = if inner.acking { owned.processed? } else { owned.returned? };
+            // What was handed to handlers is not theirs who commit, but what handlers have finished is.
+            let returned = owned.returned.filter(|_| !inner.acking && !inner.handlers);
+            let done = returned.max(owned.processed)?;
             (owned.committed.unwrap_or(0) < done).then(|| (partition.clone(), (owned.fence, done)))
         };
         Ok(inner.partitions.iter().filter_map(claim).collect())

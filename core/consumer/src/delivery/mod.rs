@@ -141,8 +141,6 @@ struct Kept {
     /// Some of that was let go, since others needed the room.
     dropped: bool,
     acks: Acks,
-    /// The record that its handler turned to last.
-    at_work: Option<u64>,
 }
 
 impl std::ops::Deref for Kept {
@@ -351,7 +349,7 @@ impl Delivery {
                 throttled: false,
             };
             let acks = Acks::at(start.position);
-            let kept = Kept { owned, parked: VecDeque::new(), dropped: false, acks, at_work: None };
+            let kept = Kept { owned, parked: VecDeque::new(), dropped: false, acks };
             inner.partitions.insert(partition.clone(), kept);
         }
         if inner.listening {
@@ -420,20 +418,19 @@ impl Delivery {
                 owned.position = offset;
             }
         } else {
+            // Handlers are given again what they have not finished.
+            let open = owned.acks.first_open();
+            let offset = if inner.handlers { offset.min(open) } else { offset };
             inner.place(partition, offset);
         }
         inner.grant_room(self.max_buffered);
     }
 
-    /// A handler turns to a record. False where it was taken away meanwhile, or left behind by a seek.
-    pub(crate) fn turn_to(&self, slice: &Slice, offset: u64) -> bool {
-        let mut inner = self.lock();
-        let owned = inner.partitions.get_mut(&slice.partition);
-        let Some(owned) = owned.filter(|owned| (owned.fence, owned.placed) == (slice.fence, slice.placed)) else {
-            return false;
-        };
-        owned.at_work = Some(offset);
-        true
+    /// Whether this was neither taken away nor left behind by a seek.
+    pub(crate) fn is_wanted(&self, slice: &Slice) -> bool {
+        let inner = self.lock();
+        let owned = inner.partitions.get(&slice.partition);
+        owned.is_some_and(|owned| (owned.fence, owned.placed) == (slice.fence, slice.placed))
     }
 
     /// For how long the application has given no sign of life; nothing while somebody waits for records.

@@ -1,5 +1,6 @@
 //! Seek, pause and resume: what an application does to a partition that it owns. A rebalance forgets all of it.
 
+use super::acks::Acks;
 use super::{Delivery, Inner, Kept, Owned};
 use crate::batch::Fence;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,9 +38,12 @@ impl Delivery {
         Ok(())
     }
 
-    /// The same for a handler that has enough, whatever the application says. One that isn't owned any more needs nothing.
-    pub(crate) fn throttle(&self, partition: &TopicPartition, on: bool) {
+    /// The same for a handler that has enough, whatever the application says. Where its fence has ended it needs nothing.
+    pub(crate) fn throttle(&self, partition: &TopicPartition, fence: Fence, on: bool) {
         let mut inner = self.lock();
+        if inner.partitions.get(partition).is_none_or(|owned| owned.fence != fence) {
+            return;
+        }
         if on {
             inner.hold(partition, |owned| owned.throttled = true);
             inner.grant_room(self.max_buffered);
@@ -80,8 +84,7 @@ impl Delivery {
         let mut moved = Vec::new();
         for partition in all {
             inner.release(&partition, |owned| owned.throttled = false);
-            let Some(kept) = inner.partitions.get_mut(&partition) else { continue };
-            kept.at_work = None;
+            let Some(kept) = inner.partitions.get(&partition) else { continue };
             let (fence, open) = (kept.fence, kept.acks.first_open());
             if open < kept.position {
                 inner.place(&partition, open);
@@ -161,10 +164,11 @@ impl Inner {
         owned.position = offset;
         owned.fetched = offset;
         owned.returned = None;
-        owned.acks.go_to(offset);
         if self.handlers {
-            // What its handler was given and hasn't begun is left behind.
-            owned.acks.leave(owned.at_work);
+            // What its handler was given is left behind, and owed by nobody: also what it is at, should it fail.
+            owned.acks = Acks::at(offset);
+        } else {
+            owned.acks.go_to(offset);
         }
         owned.parked.clear();
         self.buffered -= std::mem::take(&mut owned.buffered);

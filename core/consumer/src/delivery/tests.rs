@@ -357,7 +357,7 @@ fn handlers_that_end_after_close_began_go_back_to_what_they_left_and_nothing_mor
     push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
     push(&delivery, 1, fence(&delivery, 1), 7..17).unwrap();
     let batch = delivery.take(5).unwrap().unwrap();
-    delivery.throttle(&tp(0), true);
+    delivery.throttle(&tp(0), delivery.partition(&tp(0)).unwrap().fence, true);
     delivery.acknowledge(&batch.get(0).unwrap()).unwrap();
     delivery.seal();
     assert_eq!(delivery.rewind(), [(tp(0), fence(&delivery, 0))], "of the other nothing was handed out");

@@ -247,9 +247,9 @@ impl Oracle {
         let generation = consumer.statistics().local_generation;
         if let Some(watched) = facts.members.get_mut(&host) {
             watched.enter(generation);
-            // What waits for a handler is behind the position, and isn't handled any more.
+            // What waits for a handler is behind the position, and isn't handled any more; nor is what it is at, if it fails.
             let delivered = watched.next.get(&partition).copied().unwrap_or(from);
-            log.excuse(delivered, to);
+            log.excuse(delivered.saturating_sub(u64::from(watched.style == Style::Handlers)), to);
             watched.next.insert(partition, to);
         }
     }
