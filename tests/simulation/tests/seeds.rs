@@ -49,14 +49,15 @@ fn a_plan_is_read_back_as_it_was_written() {
 
 #[test]
 fn a_plan_that_names_what_is_not_there_is_refused() {
-    let wrong: [(&str, fn(&mut Plan)); 6] = [
+    type Harm = fn(&mut Plan);
+    let wrong: [(&str, Harm); 6] = [
         ("a member", |plan| plan.members.clear()),
         ("earliest or latest", |plan| plan.reset = "sometimes".to_owned()),
         ("fetch_wait", |plan| plan.members[0].settings.push(("fetch_wait".to_owned(), "1".to_owned()))),
         ("member 9", |plan| plan.steps.push(Step { at_ms: 0, what: What::Ask { member: 9 } })),
         ("broker 9", |plan| plan.steps.push(Step { at_ms: 0, what: What::Freeze { broker: 9 } })),
         ("no command", |plan| {
-            plan.steps.push(Step { at_ms: 0, what: What::Hold { command: "NOPE".to_owned(), ms: 1 } })
+            plan.steps.push(Step { at_ms: 0, what: What::Hold { command: "NOPE".to_owned(), ms: 1 } });
         }),
     ];
     for (named, harm) in wrong {
