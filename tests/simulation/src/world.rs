@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cursus_consumer::{Consumer, Environment, Settings, State, Topic, TopicPartition, Value};
+use cursus_consumer::{Commit, Consumer, Environment, Settings, State, Topic, TopicPartition, Value};
 use cursus_embedded::{Cluster, Hold, Options};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
@@ -15,7 +15,7 @@ use crate::application::Application;
 use crate::draw::Draw;
 use crate::network::{SimulatedNetwork, Way};
 use crate::oracle::{Checks, GROUP, Oracle, TOPIC};
-use crate::plan::{Plan, What};
+use crate::plan::{Plan, Style, What};
 
 /// How long everything may take to come right in peace: sessions, back-offs and requests that nobody answered run out first.
 const PEACE: Duration = Duration::from_secs(180);
@@ -327,7 +327,9 @@ impl<'a> World<'a> {
         }
         for task in tasks {
             // An application ends with its consumer.
-            let _ = task.await;
+            if task.await.is_err_and(|error| error.is_panic()) {
+                self.oracle.fail(format_args!("host {host} panicked"));
+            }
         }
         drop(consumer);
         self.oracle.forget(host);
@@ -442,7 +444,9 @@ impl<'a> World<'a> {
                 self.oracle.forget(host);
                 for task in tasks {
                     task.abort();
-                    let _ = task.await;
+                    if task.await.is_err_and(|error| error.is_panic()) {
+                        self.oracle.fail(format_args!("host {host} panicked"));
+                    }
                 }
                 drop(consumer);
                 true
@@ -470,6 +474,7 @@ impl<'a> World<'a> {
             What::Ask { member } => {
                 let Some(found) = self.live_member(*member) else { return false };
                 let (consumer, oracle, host) = (Arc::clone(&found.consumer), Arc::clone(&self.oracle), found.host);
+                let handlers = self.plan.members[*member].style == Style::Handlers;
                 self.restarts.push(tokio::spawn(async move {
                     let (began, time, first) = (Instant::now(), Duration::from_secs(2), topic_partition(0));
                     let _ = tokio::join!(
@@ -478,6 +483,11 @@ impl<'a> World<'a> {
                         consumer.describe_group(Some(time)),
                     );
                     oracle.ended("questions end by their timeout", host, began, time);
+                    if handlers {
+                        // Beside them it means what they have finished, at any moment.
+                        let result = consumer.commit(Commit::All, Some(time)).await;
+                        oracle.note(format_args!("host {host} commits all beside handlers: {result:?}"));
+                    }
                 }));
                 true
             }

@@ -62,6 +62,9 @@ impl Consumer {
     /// record of the new one is handled; so does close. What a handler had not finished comes again, here or elsewhere. Where
     /// handlers are at work and none returns for `max_poll_interval_ms`, the membership ends as if nobody polled.
     ///
+    /// What polls returned before counts as processed once a handler has finished a record behind it, whatever
+    /// `enable_auto_commit` says: run handlers when you are through with it.
+    ///
     /// Only handlers take records meanwhile: polls, iterators and a second run are refused. Dropping the future ends the
     /// handlers, and what they had not finished is the next to be read. A seek leaves behind what waits for a handler, and what a
     /// handler is at, should it fail; a commit of all commits what handlers have finished. Close it from elsewhere, through an `Arc`; close
@@ -303,7 +306,7 @@ async fn work<H, F, E>(
                 let _ = tell.send(News::Failed { partition, offset, error });
                 return;
             }
-            if shared.delivery.acknowledge(&record).is_err() {
+            if !shared.delivery.finish(&record) {
                 // Its assignment has ended; the next take says so to the others.
                 return;
             }

@@ -97,6 +97,23 @@ impl Delivery {
         Ok(())
     }
 
+    /// A handler has finished a record, and before it all that it was given. What a seek has left behind proves nothing: what
+    /// lies there now is handled by itself. False where there is nothing more to handle.
+    pub(crate) fn finish(&self, record: &Record) -> bool {
+        let mut inner = self.lock();
+        if !inner.handlers || inner.usable().is_err() {
+            return false;
+        }
+        let (fence, placed) = (record.slice.fence, record.slice.placed);
+        let owned = inner.partitions.get_mut(record.partition());
+        let Some(owned) = owned.filter(|owned| owned.fence == fence) else { return false };
+        if owned.placed == placed {
+            owned.acks.advance(record.offset() + 1);
+            owned.processed = owned.processed.max(Some(owned.acks.first_open()));
+        }
+        true
+    }
+
     /// Whether a fence is still the partition's current one.
     pub(crate) fn is_current(&self, partition: &TopicPartition, fence: Fence) -> bool {
         self.lock().partitions.get(partition).is_some_and(|owned| owned.fence == fence)

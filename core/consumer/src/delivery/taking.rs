@@ -80,7 +80,6 @@ impl Delivery {
     pub(crate) fn end_handling(&self, proof: Proof) {
         let mut inner = self.lock();
         inner.handlers = false;
-        inner.acking = false;
         inner.proof = proof;
         drop(inner);
         self.ready.notify_waiters();

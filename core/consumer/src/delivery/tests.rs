@@ -350,6 +350,29 @@ fn acknowledged_records_are_proven_up_to_the_first_that_is_not() {
 }
 
 #[test]
+fn what_a_handler_finishes_after_a_seek_or_after_its_run_proves_nothing() {
+    let delivery = delivery(1 << 20, false);
+    install(&delivery, &[(0, 0)]);
+    let proof = delivery.begin_handling().unwrap();
+    push(&delivery, 0, fence(&delivery, 0), 0..10).unwrap();
+    let old = delivery.take(10).unwrap().unwrap();
+    assert!(delivery.finish(&old.get(2).unwrap()), "and with it what came before");
+    assert_eq!(delivery.partition(&tp(0)).unwrap().processed, Some(3));
+    delivery.seek(&tp(0), 2).unwrap();
+    push(&delivery, 0, fence(&delivery, 0), 2..10).unwrap();
+    let new = delivery.take(10).unwrap().unwrap();
+    assert!(delivery.finish(&old.get(5).unwrap()), "the handler goes on with what is there now");
+    assert!(delivery.finish(&new.get(0).unwrap()));
+    assert_eq!(delivery.rewind().len(), 1);
+    assert_eq!(delivery.partition(&tp(0)).unwrap().position, 3, "the new 5 isn't handled");
+    delivery.end_handling(proof);
+    assert!(!delivery.finish(&new.get(7).unwrap()), "nobody waits for it");
+    push(&delivery, 0, fence(&delivery, 0), 3..10).unwrap();
+    delivery.take(10).unwrap().unwrap();
+    assert_eq!(delivery.claim_all().unwrap()[&tp(0)].1, 10, "polls are what counts again");
+}
+
+#[test]
 fn handlers_that_end_after_close_began_go_back_to_what_they_left_and_nothing_more() {
     let delivery = delivery(1 << 20, true);
     install(&delivery, &[(0, 0), (1, 7)]);
@@ -358,7 +381,7 @@ fn handlers_that_end_after_close_began_go_back_to_what_they_left_and_nothing_mor
     push(&delivery, 1, fence(&delivery, 1), 7..17).unwrap();
     let batch = delivery.take(5).unwrap().unwrap();
     delivery.throttle(&tp(0), delivery.partition(&tp(0)).unwrap().fence, true);
-    delivery.acknowledge(&batch.get(0).unwrap()).unwrap();
+    assert!(delivery.finish(&batch.get(0).unwrap()));
     delivery.seal();
     assert_eq!(delivery.rewind(), [(tp(0), fence(&delivery, 0))], "of the other nothing was handed out");
     delivery.end_handling(proof);

@@ -181,7 +181,7 @@ impl Oracle {
             let Some(metadata) = batch.group_metadata() else { return };
             let now = consumer.group_metadata();
             facts.check("nothing is delivered after its assignment has ended");
-            if now.as_ref().ok() != Some(metadata) {
+            if now.as_ref().ok() != Some(metadata) || consumer.owned(batch).len() != batch.len() {
                 facts.fail(format_args!("host {host} delivered {batch:?} of {metadata:?}, and is {now:?}"));
             }
             if facts.wires.has_heard(&metadata.member, metadata.generation) {
