@@ -3,10 +3,11 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use cursus_consumer::{Batch, Commit, ErrorKind, State};
+use cursus_consumer::{Batch, Commit, Consumer, ErrorKind, State};
 use cursus_embedded::{Cluster, TransactionalWriter};
 
 /// Nothing happens by itself within the time of a test: no heartbeat, and no automatic commit before close.
@@ -25,6 +26,16 @@ async fn commit_beside(cluster: &Cluster, batch: &Batch, partition: u32, offset:
     let metadata = batch.group_metadata().expect("a batch of a member");
     soon("the offset", writer.send_offsets(metadata, [(partition, offset)])).await.unwrap();
     soon("the commit", writer.commit()).await.unwrap();
+}
+
+/// A member that was given the first two tens of so many records, and has committed nothing.
+async fn two_batches(records: u64) -> (Cluster, Arc<Consumer>, Batch, Batch) {
+    let cluster = cluster_with(1, 1, records).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
+    fetched(&cluster, &consumer).await;
+    let first = soon("records", consumer.poll(None)).await.unwrap();
+    let second = soon("records", consumer.poll(None)).await.unwrap();
+    (cluster, consumer, first, second)
 }
 
 #[tokio::test]
@@ -59,11 +70,7 @@ async fn the_next_offset_is_committed_by_batch_record_offsets_and_all() {
 
 #[tokio::test]
 async fn a_step_back_and_a_leap_ahead_are_refused_here() {
-    let cluster = cluster_with(1, 1, 100).await;
-    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
-    fetched(&cluster, &consumer).await;
-    let first = soon("records", consumer.poll(None)).await.unwrap();
-    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let (cluster, consumer, first, second) = two_batches(100).await;
     let partition = first.partitions()[0].clone();
     consumer.commit(&second, Some(PATIENCE)).await.unwrap();
     cluster.clear_requests();
@@ -255,11 +262,7 @@ async fn once_a_commit_was_fenced_no_poll_returns_a_record_of_the_old_assignment
 
 #[tokio::test]
 async fn a_commit_that_times_out_says_whether_it_was_sent() {
-    let cluster = cluster_with(1, 1, 20).await;
-    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
-    fetched(&cluster, &consumer).await;
-    let first = soon("records", consumer.poll(None)).await.unwrap();
-    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let (cluster, consumer, first, second) = two_batches(20).await;
     let hold = cluster.hold("BATCH_COMMIT");
     let sent = consumer.begin_commit((&first).into(), Some(Duration::from_millis(300))).unwrap();
     soon("the commit to arrive", hold.reached()).await;
@@ -366,11 +369,7 @@ async fn a_commit_that_was_unanswered_once_is_not_said_to_have_done_nothing() {
 
 #[tokio::test]
 async fn a_step_back_behind_a_commit_that_is_still_on_its_way_is_refused_at_once() {
-    let cluster = cluster_with(1, 1, 20).await;
-    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
-    fetched(&cluster, &consumer).await;
-    let first = soon("records", consumer.poll(None)).await.unwrap();
-    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let (cluster, consumer, first, second) = two_batches(20).await;
     let hold = cluster.hold("BATCH_COMMIT");
     let further = consumer.begin_commit((&second).into(), Some(PATIENCE)).unwrap();
     soon("the commit to arrive", hold.reached()).await;
@@ -502,11 +501,7 @@ async fn a_commit_that_is_not_allowed_says_so_and_leaves_no_trouble_behind() {
 
 #[tokio::test]
 async fn a_commit_that_still_waits_ends_with_the_assignment_that_it_was_of() {
-    let cluster = cluster_with(1, 1, 20).await;
-    let consumer = consumer_with(&cluster, &[("max_poll_records", 10u64.into())]);
-    fetched(&cluster, &consumer).await;
-    let first = soon("records", consumer.poll(None)).await.unwrap();
-    let second = soon("records", consumer.poll(None)).await.unwrap();
+    let (cluster, consumer, first, second) = two_batches(20).await;
     let hold = cluster.hold("BATCH_COMMIT");
     let sent = consumer.begin_commit((&first).into(), None).unwrap();
     soon("the commit to arrive", hold.reached()).await;

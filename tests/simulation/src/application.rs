@@ -9,7 +9,7 @@ use std::time::Duration;
 use cursus_consumer::{Batch, Commit, Consumer, Error, ErrorKind, Record, RunError};
 use cursus_embedded::Cluster;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::draw::Draw;
 use crate::oracle::Oracle;
@@ -76,19 +76,14 @@ impl Application {
         loop {
             self.oracle.observe(self.host);
             let time = Duration::from_millis(self.draw.pick(&[0, 10, 300, 2_000]));
-            let began = Instant::now();
             // Some polls are given up by those who wait for them, which loses nothing.
             let patience = if self.draw.one_in(5) { Duration::from_millis(self.draw.below(50)) } else { Duration::MAX };
-            let polled = match patience {
-                Duration::MAX => Ok(self.consumer.poll(Some(time)).await),
-                patience => timeout(patience, self.consumer.poll(Some(time))).await,
-            };
-            let limit = time.min(patience);
+            let poll = timeout(patience, self.consumer.poll(Some(time)));
+            let polled = self.oracle.within("polls end by their timeout", self.host, time.min(patience), poll).await?;
             let Ok(polled) = polled else { continue };
             match polled {
                 Ok(batch) => {
                     self.oracle.delivered(self.host, &self.consumer, &batch);
-                    self.oracle.ended("polls end by their timeout", self.host, began, limit);
                     if batch.is_empty() && time.is_zero() {
                         // A poll that doesn't wait is no way to wait.
                         sleep(Duration::from_millis(10)).await;
@@ -171,10 +166,11 @@ impl Application {
 
     async fn attempt(&self, what: Commit<'_>, offsets: &BTreeMap<u32, u64>) {
         let time = Duration::from_millis(self.draw.pick(&[0, 300, 5_000]));
-        let began = Instant::now();
-        let result = self.consumer.commit(what, Some(time)).await;
+        let commit = self.consumer.commit(what, Some(time));
+        let Some(result) = self.oracle.within("commits end by their timeout", self.host, time, commit).await else {
+            return;
+        };
         self.oracle.note(format_args!("host {} commits {what:?}: {result:?}", self.host));
-        self.oracle.ended("commits end by their timeout", self.host, began, time);
         match result {
             Ok(()) => self.oracle.acknowledged(self.host, &self.cluster, offsets),
             Err(error) => self.refused_commit(&error),

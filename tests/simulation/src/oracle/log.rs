@@ -59,7 +59,9 @@ impl Log {
     /// far it got, and it isn't there now.
     pub(super) fn seek(&mut self, from: u64, to: u64) {
         self.excuse(from, to);
-        self.sought = self.sought.max(to);
+        if to > from {
+            self.sought = self.sought.max(to);
+        }
     }
 
     fn advance(&mut self) {

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use cursus_consumer::{Batch, Consumer, State};
 use cursus_embedded::Cluster;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, Instant, timeout};
 
 use crate::plan::Style;
 use log::Log;
@@ -242,16 +243,17 @@ impl Oracle {
     pub(crate) fn sought(&self, host: usize, consumer: &Consumer, partition: u32, from: u64, to: u64) {
         let mut facts = self.facts();
         let facts = &mut *facts;
-        let log = &mut facts.logs[partition as usize];
-        log.seek(from, to);
         let generation = consumer.statistics().local_generation;
+        let mut from = from;
         if let Some(watched) = facts.members.get_mut(&host) {
             watched.enter(generation);
-            // What waits for a handler is behind the position, and isn't handled any more; nor is what it is at, if it fails.
-            let delivered = watched.next.get(&partition).copied().unwrap_or(from);
-            log.excuse(delivered.saturating_sub(u64::from(watched.style == Style::Handlers)), to);
+            if watched.style == Style::Handlers {
+                // What waits for a handler is behind the position, and isn't handled any more; nor is what it is at, if it fails.
+                from = watched.next.get(&partition).map_or(from, |next| from.min(next.saturating_sub(1)));
+            }
             watched.next.insert(partition, to);
         }
+        facts.logs[partition as usize].seek(from, to);
     }
 
     /// Looks at what the brokers have committed.
@@ -274,15 +276,28 @@ impl Oracle {
         });
     }
 
-    /// Something took as long as this, and should have ended by then.
-    pub(crate) fn ended(&self, what: &'static str, host: usize, began: Instant, limit: std::time::Duration) {
-        self.look(|facts| {
-            facts.check(what);
-            let took = began.elapsed();
-            if took > limit + std::time::Duration::from_millis(20) {
-                facts.fail(format_args!("host {host}: {what}, and one took {took:?} of {limit:?}"));
-            }
-        });
+    /// Awaits what has to end by its limit, whatever comes of it. Where it doesn't, that is a violation, and nothing comes of it.
+    pub(crate) async fn within<T>(
+        &self,
+        what: &'static str,
+        host: usize,
+        limit: Duration,
+        call: impl Future<Output = T>,
+    ) -> Option<T> {
+        self.check(what);
+        // Delays of the network are counted in milliseconds; what isn't over by then never may be.
+        let ended = timeout(limit + Duration::from_millis(20), call).await;
+        if ended.is_err() {
+            self.fail(format_args!("host {host}: {what}, and one didn't within {limit:?}"));
+        }
+        ended.ok()
+    }
+
+    /// Waits for a task, in which nothing may panic.
+    pub(crate) async fn join(&self, what: fmt::Arguments<'_>, task: JoinHandle<()>) {
+        if task.await.is_err_and(|error| error.is_panic()) {
+            self.fail(format_args!("{what} panicked"));
+        }
     }
 
     pub(crate) fn check(&self, what: &'static str) {

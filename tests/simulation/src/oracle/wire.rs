@@ -121,6 +121,10 @@ impl Facts {
                 "host {host} commits {commits:?} as {member} at {generation}, which it knows is over"
             ));
         }
+        let newer = self.members.get(&host).and_then(|watched| watched.consumer.upgrade()?.group_metadata().ok());
+        if let Some(newer) = newer.filter(|newer| newer.member == member && newer.generation > generation) {
+            self.fail(format_args!("host {host} commits {commits:?} as {member} at {generation}, and is {newer:?}"));
+        }
         // The engine's own two commits are under an assignment that isn't installed yet: what was proven before it, and a
         // start at the latest record. Where neither can be, the assignment must be in place.
         let watched = self.members.get(&host).filter(|watched| watched.style == Style::Commit && !self.latest);
