@@ -276,11 +276,14 @@ impl Application {
                 let this = this.clone();
                 async move { this.handle_one(&record).await }
             };
-            match self.consumer.run(handler).await {
-                Ok(()) => return,
-                // It goes on with the record that failed.
-                Err(RunError::Handler { .. }) => {}
-                Err(RunError::Consumer(error)) => {
+            // Some runs are given up by those who wait for them.
+            let patience =
+                if self.draw.one_in(4) { Duration::from_millis(self.draw.below(10_000)) } else { Duration::MAX };
+            match timeout(patience, self.consumer.run(handler)).await {
+                Ok(Ok(())) => return,
+                // The next run goes on with the record that failed, or that was being handled.
+                Ok(Err(RunError::Handler { .. })) | Err(_) => self.oracle.runs_anew(self.host),
+                Ok(Err(RunError::Consumer(error))) => {
                     if !self.goes_on(&error) {
                         return;
                     }

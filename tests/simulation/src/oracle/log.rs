@@ -55,11 +55,9 @@ impl Log {
         self.advance();
     }
 
-    /// An application goes on elsewhere. What it processes of what lies before it need not commit any more: a commit says how
-    /// far it got, and it isn't there now.
-    pub(super) fn seek(&mut self, from: u64, to: u64) {
-        self.excuse(from, to);
-        if to > from {
+    /// An application goes on elsewhere. What it was at and finishes later proves nothing there, and need not be committed.
+    pub(super) fn leave_behind(&mut self, from: u64, to: u64) {
+        if to >= from {
             self.sought = self.sought.max(to);
         }
     }

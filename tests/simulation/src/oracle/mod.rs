@@ -194,7 +194,7 @@ impl Oracle {
                 if record.value != expected.as_bytes() {
                     facts.fail(format_args!("host {host} delivered another record than {expected}"));
                 }
-                facts.record(host, consumer, record.partition.partition, record.offset, true);
+                facts.record(host, consumer, record.partition.partition, record.offset);
             }
         });
     }
@@ -213,8 +213,15 @@ impl Oracle {
             if value != format!("{partition}:{offset}").as_bytes() {
                 facts.fail(format_args!("host {host} delivered another record than {partition}:{offset}"));
             }
-            facts.record(host, consumer, partition, offset, !handler);
+            facts.record(host, consumer, partition, offset);
         });
+    }
+
+    /// Handlers ended with what they were at, and go on with what is processed.
+    pub(crate) fn runs_anew(&self, host: usize) {
+        if let Some(watched) = self.facts().members.get_mut(&host) {
+            watched.next.clear();
+        }
     }
 
     /// A handler begins: no other is at this partition's records.
@@ -245,15 +252,19 @@ impl Oracle {
         let facts = &mut *facts;
         let generation = consumer.statistics().local_generation;
         let mut from = from;
+        let log = &mut facts.logs[partition as usize];
         if let Some(watched) = facts.members.get_mut(&host) {
             watched.enter(generation);
             if watched.style == Style::Handlers {
                 // What waits for a handler is behind the position, and isn't handled any more; nor is what it is at, if it fails.
                 from = watched.next.get(&partition).map_or(from, |next| from.min(next.saturating_sub(1)));
             }
+            if watched.style != Style::Acks {
+                log.leave_behind(from, to);
+            }
             watched.next.insert(partition, to);
         }
-        facts.logs[partition as usize].seek(from, to);
+        log.excuse(from, to);
     }
 
     /// Looks at what the brokers have committed.
@@ -377,7 +388,7 @@ impl Facts {
     }
 
     /// A record reached an application.
-    fn record(&mut self, host: usize, consumer: &Consumer, partition: u32, offset: u64, strictly: bool) {
+    fn record(&mut self, host: usize, consumer: &Consumer, partition: u32, offset: u64) {
         self.delivered += 1;
         self.note(format_args!("host {host} delivers {partition}:{offset}"));
         self.check("records of a partition come in order, none left out");
@@ -390,7 +401,7 @@ impl Facts {
         let goes_on =
             next.is_some_and(|next| log.follows(next, offset) || (next < offset && log.is_committed_before(offset)));
         // A new assignment begins where nobody has to have processed anything further.
-        let begins = log.may_begin(offset) && (next.is_none() || !strictly);
+        let begins = log.may_begin(offset) && next.is_none();
         if !log.is_visible(offset) || !(goes_on || begins) {
             let after = match next {
                 Some(next) => format!("where {next} was next"),
