@@ -185,10 +185,11 @@ class Consumer:
         trying, and so may you.
         """
 
-    def poll(self, timeout: float | None = None) -> Batch:
-        """Wait for records and take them: at most `max_poll_records`, from any of the assigned partitions.
+    def poll(self, timeout: float | None = None, *, max_records: int | None = None) -> Batch:
+        """Wait for records and take them, from any of the assigned partitions.
 
-        The batch is empty where the time is over first. With `enable_auto_commit` this says that what the poll before
+        At most `max_records`, and never more than the setting `max_poll_records`; what is left is the next poll's. The
+        batch is empty where the time is over first. With `enable_auto_commit` this says that what the poll before
         returned is processed.
 
         Raises `RebalancingError` once after each rebalance, and `MaxPollIntervalError` once after

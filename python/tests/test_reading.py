@@ -8,6 +8,7 @@ from conftest import MakeCluster, MakeConsumer
 from cursus_consumer import (
     Consumer,
     ConsumerSettings,
+    InvalidArgumentError,
     InvalidStateError,
     OffsetGapError,
     Record,
@@ -15,7 +16,7 @@ from cursus_consumer import (
     TopicPartition,
 )
 from cursus_consumer.testing import EmbeddedCluster, TransactionalWriter
-from support import Background, fetched, places, take, until
+from support import PATIENCE, Background, fetched, places, take, until
 
 
 def test_every_record_is_polled_once_and_in_order(cluster: EmbeddedCluster, consumer: Consumer) -> None:
@@ -266,3 +267,21 @@ def test_a_control_record_shows_in_the_raw_log_alone(cluster: EmbeddedCluster, m
     zero = TopicPartition("orders", 0)
     assert committed.end_offsets(zero, timeout=10.0) == {zero: 2}
     assert (committed.position(zero), committed.lag(timeout=10.0)[zero]) == (1, 0), "there is nothing left to read"
+
+
+def test_a_poll_asks_for_as_many_records_as_it_wants_and_gets_no_more_than_the_setting_allows(
+    cluster: EmbeddedCluster, make_consumer: MakeConsumer
+) -> None:
+    cluster.create_topic("single", partitions=1)
+    cluster.fill("single", 20, 10)
+    with make_consumer(topic="single", max_poll_records=5) as consumer:
+        fetched(cluster, consumer, "single")
+        assert len(consumer.poll(PATIENCE, max_records=2)) == 2
+        assert len(consumer.poll(PATIENCE, max_records=10**30)) == 5
+        assert [record.offset for record in consumer.poll(PATIENCE, max_records=None)] == [7, 8, 9, 10, 11]
+        for wrong in (0, -1, -(10**30)):
+            with pytest.raises(InvalidArgumentError, match=rf"max_records={wrong} is not accepted: it is 1 or more"):
+                consumer.poll(0, max_records=wrong)
+        for other in (True, 1.5, "3"):
+            with pytest.raises(TypeError, match="max_records"):
+                consumer.poll(0, max_records=other)  # type: ignore[arg-type]

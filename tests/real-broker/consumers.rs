@@ -24,7 +24,7 @@ pub(crate) async fn until(what: &str, consumer: &Consumer, condition: impl Fn(&C
     let waiting = async {
         while !condition(consumer) {
             // Not every statistic wakes pollers: the time limit only bounds how late it is seen.
-            let _ = timeout(Duration::from_millis(10), consumer.changed()).await;
+            let _ = timeout(Duration::from_millis(10), consumer.driver().changed()).await;
         }
     };
     if timeout(PATIENCE, waiting).await.is_err() {

@@ -15,6 +15,9 @@ impl Timeout {
     /// No limit.
     pub const NEVER: Self = Self(None);
 
+    /// How long closing may take where nothing is said.
+    pub const CLOSE: Self = Self(Some(Duration::from_secs(10)));
+
     /// This long.
     pub const fn from_duration(time: Duration) -> Self {
         Self(Some(time))

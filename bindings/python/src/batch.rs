@@ -1,16 +1,17 @@
 //! `Batch`: an immutable sequence of records.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
+use cursus_bindings_common::Client;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
 
 use crate::arguments::type_name;
-use crate::consumer::{Engine, owned};
+use crate::errors::OrRaise;
 use crate::group;
-use crate::partition::TopicPartition;
+use crate::partition::numbers;
 use crate::record::Record;
 
 /// What one poll returned: an immutable sequence of records, in order per partition, and perhaps empty.
@@ -21,16 +22,21 @@ use crate::record::Record;
 pub(crate) struct Batch {
     pub(crate) batch: cursus_consumer::Batch,
     /// A batch doesn't keep its consumer from being collected.
-    engine: Weak<Engine>,
+    client: Weak<Client>,
 }
 
 impl Batch {
-    pub(crate) fn new(batch: cursus_consumer::Batch, engine: Weak<Engine>) -> Self {
-        Self { batch, engine }
+    pub(crate) fn new(batch: cursus_consumer::Batch, client: Weak<Client>) -> Self {
+        Self { batch, client }
     }
 
     fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
-        Self::new(self.batch.select(indices), Weak::clone(&self.engine))
+        Self::new(self.batch.select(indices), Weak::clone(&self.client))
+    }
+
+    /// What of it this consumer may still commit.
+    pub(crate) fn owned_by(&self, py: Python<'_>, client: &Arc<Client>) -> PyResult<Self> {
+        Ok(Self::new(client.owned(&self.batch).or_raise(py)?, Arc::downgrade(client)))
     }
 
     fn positions<'a>(&'a self, value: &'a Bound<'_, PyAny>) -> impl Iterator<Item = usize> + 'a {
@@ -89,11 +95,7 @@ impl Batch {
 
     /// Return what committing this batch commits: partition by partition, the offset after the last record.
     fn next_offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let offsets = PyDict::new(py);
-        for (partition, offset) in self.batch.next_offsets() {
-            offsets.set_item(TopicPartition(partition), offset)?;
-        }
-        Ok(offsets)
+        numbers(py, self.batch.next_offsets())
     }
 
     /// Return who read these records: what a transaction that commits their offsets has to name.
@@ -106,8 +108,8 @@ impl Batch {
 
     /// Return the records that may still be committed: of partitions whose assignment hasn't ended since.
     fn owned(&self, py: Python<'_>) -> PyResult<Self> {
-        match self.engine.upgrade() {
-            Some(engine) => owned(py, &engine, self),
+        match self.client.upgrade() {
+            Some(client) => self.owned_by(py, &client),
             // Nobody is left who could commit anything.
             None => Ok(self.select([])),
         }

@@ -2,36 +2,29 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use cursus_bindings_common::turns::Telling;
-use cursus_bindings_common::{OfProcess, Timeout, Turn, Turns, ensure_open, guard, runtime as process};
-use cursus_consumer::{
-    Commit, Consumer as Core, Error, ErrorKind, Poll, Rebalance, Result, Topic, TopicPartition as Partition,
-};
+use cursus_bindings_common::{Caller, Client, Step, Taking, Timeout};
+use cursus_consumer::{Error, ErrorKind, Result};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::arguments::{Assigned, Committed, Named, Seconds, Several, Whole, by_partition};
+use crate::arguments::{MaxRecords, Seconds, Whole};
 use crate::batch::Batch;
 use crate::callbacks::Callback;
+use crate::commits::{Committed, PendingCommit};
 use crate::errors::{OrRaise, exception};
 use crate::group;
-use crate::iteration::{Batches, Records};
-use crate::partition::TopicPartition;
-use crate::pending::PendingCommit;
+use crate::partition::{Assigned, Named, Several, TopicPartition, numbers};
+use crate::reading::{Batches, Reader, Records};
 use crate::record::Record;
 use crate::runtime::{enter, wait};
 use crate::settings::settings;
 use crate::statistics;
 
-/// The engine's consumer, which belongs to the process that made it.
-pub(crate) type Engine = OfProcess<Core>;
-
 /// How long closing may take where nothing is said.
-const CLOSE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)));
+const CLOSE: Seconds = Seconds(Timeout::CLOSE);
 
 /// A consumer of a topic's partitions: a member of the group that shares them, or one without a group.
 ///
@@ -52,83 +45,21 @@ const CLOSE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(10)));
 /// `ClosedError`; a consumer that was made before a fork raises `ForkedError` in the child.
 #[pyclass(frozen, weakref, module = "cursus_consumer")]
 pub(crate) struct Consumer {
-    engine: Arc<Engine>,
-    topic: Topic,
-    group: Option<String>,
+    reader: Arc<Reader>,
     entered: AtomicBool,
-    on_assigned: Callback,
-    on_revoked: Callback,
-    pub(crate) turns: Turns,
 }
 
 impl Consumer {
-    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<&Core> {
-        self.engine.get().or_raise(py)
-    }
-
-    /// The engine's consumer, for calls that make no sense once it is closed.
-    fn open(&self, py: Python<'_>) -> PyResult<&Core> {
-        let core = self.core(py)?;
-        enter(py, || ensure_open(core))?;
-        Ok(core)
-    }
-
-    pub(crate) fn batch(&self, batch: cursus_consumer::Batch) -> Batch {
-        Batch::new(batch, Arc::downgrade(&self.engine))
-    }
-
-    /// Tells of a rebalance, with nothing locked. What the callback raises is raised here, and that rebalance is told.
-    pub(crate) fn tell(slf: &Bound<'_, Self>, rebalance: &Rebalance, telling: Telling<'_>) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let (callback, partitions) = match rebalance {
-            Rebalance::Revoked(partitions) => (&this.on_revoked, partitions),
-            Rebalance::Assigned(partitions) => (&this.on_assigned, partitions),
-        };
-        if let Some(callback) = callback.get(py) {
-            callback.call1(py, (slf, TopicPartition::list(py, partitions)?))?;
-        }
-        drop(telling);
-        Ok(())
-    }
-
-    /// The error of what can't be done inside of a callback.
-    pub(crate) fn inside(py: Python<'_>, what: &str) -> PyErr {
-        let message = format!(
-            "this is inside of a callback, which the {what} in progress waits for: poll and iterate once it has returned"
-        );
-        exception(py, &Error::new(ErrorKind::InvalidState, message))
+    fn client(&self) -> &Client {
+        &self.reader.client
     }
 
     fn set_callback<'py>(&self, slot: &Callback, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let core = self.open(callback.py())?;
+        let py = callback.py();
+        self.client().open().or_raise(py)?;
         slot.set(&callback)?;
-        self.turns.listen(core);
+        self.client().listen().or_raise(py)?;
         Ok(callback)
-    }
-
-    fn begin_commit(
-        &self,
-        py: Python<'_>,
-        what: Committed<'_>,
-        timeout: Seconds,
-    ) -> PyResult<impl Future<Output = Result<()>> + Send + 'static + use<>> {
-        let core = self.open(py)?;
-        let offsets;
-        let what = match what {
-            Committed::All => Commit::All,
-            Committed::Batch(ref batch) => Commit::Batch(&batch.get().batch),
-            Committed::Record(ref record) => Commit::Record(&record.get().record),
-            Committed::Offsets(given) => {
-                offsets = by_partition(py, given, &self.topic)?;
-                Commit::Offsets(&offsets)
-            }
-        };
-        enter(py, || core.begin_commit(what, timeout.0.limit()))
-    }
-
-    /// The partitions that are named; those that are assigned where none are.
-    fn named_or_assigned(&self, core: &Core, partitions: Option<Several>) -> Vec<Partition> {
-        partitions.map_or_else(|| core.assignment(), |named| named.of(&self.topic))
     }
 }
 
@@ -138,57 +69,28 @@ fn answer<T: Send>(py: Python<'_>, asked: impl Future<Output = Result<T>> + Send
     wait(py, asked, Timeout::NEVER.deadline())?.unwrap_or_else(never).or_raise(py)
 }
 
-fn numbers(py: Python<'_>, of: impl IntoIterator<Item = (Partition, u64)>) -> PyResult<Bound<'_, PyDict>> {
-    let numbers = PyDict::new(py);
-    for (partition, number) in of {
-        numbers.set_item(TopicPartition(partition), number)?;
-    }
-    Ok(numbers)
-}
-
-/// What of a batch may still be committed.
-pub(crate) fn owned(py: Python<'_>, engine: &Arc<Engine>, batch: &Batch) -> PyResult<Batch> {
-    let core = engine.get().or_raise(py)?;
-    let owned = enter(py, || {
-        ensure_open(core)?;
-        Ok(core.owned(&batch.batch))
-    })?;
-    Ok(Batch::new(owned, Arc::downgrade(engine)))
-}
-
 #[pymethods]
 impl Consumer {
     #[new]
     #[pyo3(signature = (**settings))]
     fn new(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let settings = self::settings(py, settings)?;
-        enter(py, || {
-            let topic = Topic::new(&settings.topic)
-                .map_err(|problem| Error::new(ErrorKind::InvalidSetting, format!("topic: {problem}")))?;
-            let group = settings.group_id.clone();
-            let engine = Arc::new(OfProcess::new(Core::new(settings, process::environment()?)));
-            Ok(Self {
-                engine,
-                topic,
-                group,
-                entered: AtomicBool::new(false),
-                on_assigned: Callback::default(),
-                on_revoked: Callback::default(),
-                turns: Turns::default(),
-            })
-        })
+        let client = Arc::new(Client::new(settings).or_raise(py)?);
+        let (on_assigned, on_revoked) = (Callback::default(), Callback::default());
+        let reader = Arc::new(Reader { client, on_assigned, on_revoked });
+        Ok(Self { reader, entered: AtomicBool::new(false) })
     }
 
     /// Where the consumer is in its life. Readable at any time.
     #[getter]
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        statistics::state(py, self.core(py)?.state())
+        statistics::state(py, self.client().consumer().or_raise(py)?.state())
     }
 
     /// The error that closed the consumer, if one did. Readable at any time.
     #[getter]
     fn fatal_error<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let error = self.core(py)?.fatal_error();
+        let error = self.client().consumer().or_raise(py)?.fatal_error();
         Ok(error.map(|error| exception(py, &error).into_value(py).into_bound(py).into_any()))
     }
 
@@ -198,67 +100,27 @@ impl Consumer {
     /// trying, and so may you.
     #[pyo3(signature = (timeout=Seconds::NEVER), text_signature = "($self, timeout=None)")]
     fn start(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
-        let core = self.core(py)?;
-        answer(py, core.start(timeout.0.limit()))
+        answer(py, self.client().consumer().or_raise(py)?.start(timeout.0.limit()))
     }
 
-    /// Wait for records and take them: at most `max_poll_records`, from any of the assigned partitions.
+    /// Wait for records and take them, from any of the assigned partitions.
     ///
-    /// The batch is empty where the time is over first. With `enable_auto_commit` this says that what the poll before
+    /// At most `max_records`, and never more than the setting `max_poll_records`; what is left is the next poll's. The
+    /// batch is empty where the time is over first. With `enable_auto_commit` this says that what the poll before
     /// returned is processed.
     ///
     /// Raises `RebalancingError` once after each rebalance, and `MaxPollIntervalError` once after
     /// `max_poll_interval_ms` without a poll; poll again to go on. Brokers out of reach raise nothing: the batch is
     /// empty, and `stats` says what is wrong and for how long. With `enable_auto_commit` a poll beside another one
     /// raises `InvalidStateError`, as does a poll without a group before anything was assigned.
-    #[pyo3(signature = (timeout=Seconds::NEVER), text_signature = "($self, timeout=None)")]
-    fn poll(slf: &Bound<'_, Self>, timeout: Seconds) -> PyResult<Batch> {
-        let (py, this) = (slf.py(), slf.get());
-        let core = this.core(py)?;
-        let deadline = timeout.0.deadline();
-        // Most of the time there is something, and then no wait has to be prepared.
-        let (mut poll, mut changed) = (None, None);
-        loop {
-            let take = || {
-                guard(|| match &poll {
-                    Some(poll) => Poll::take(poll),
-                    None => poll.insert(core.begin_poll()?).take(),
-                })
-            };
-            let found = match this.turns.next(core, take) {
-                Turn::Free(found) => found.or_raise(py)?,
-                Turn::Tell(rebalance, telling) => {
-                    // The time that a callback takes is the application's: no poll waits meanwhile.
-                    poll = None;
-                    Self::tell(slf, &rebalance, telling)?;
-                    continue;
-                }
-                Turn::Wait(told) => {
-                    poll = None;
-                    if deadline.is_over() {
-                        return Ok(this.batch(cursus_consumer::Batch::default()));
-                    }
-                    wait(py, told, deadline)?;
-                    continue;
-                }
-                Turn::Inside => return Err(Self::inside(py, "poll")),
-            };
-            if let Some(batch) = found {
-                // An interrupt that came meanwhile would be raised as soon as this returns, and the batch would reach
-                // nobody: it is raised here, and the batch goes back.
-                if let Err(interrupt) = py.check_signals() {
-                    core.give_back(&batch);
-                    return Err(interrupt);
-                }
-                return Ok(this.batch(batch));
-            }
-            match changed.take() {
-                // Made before the second look, it misses nothing that happens behind that.
-                None => changed = Some(core.changed()),
-                Some(_) if deadline.is_over() => return Ok(this.batch(cursus_consumer::Batch::default())),
-                Some(changed) => drop(wait(py, changed, deadline)?),
-            }
-        }
+    #[pyo3(
+        signature = (timeout=Seconds::NEVER, *, max_records=None),
+        text_signature = "($self, timeout=None, *, max_records=None)"
+    )]
+    fn poll(slf: &Bound<'_, Self>, timeout: Seconds, max_records: Option<MaxRecords>) -> PyResult<Batch> {
+        let reader = &slf.get().reader;
+        let poll = Taking::poll(Caller::this_thread(), max_records.map(|most| most.0), timeout.0);
+        Ok(reader.batch(reader.take(slf, poll)?))
     }
 
     /// Commit a batch, everything up to a record, offsets by partition, or all that poll has returned.
@@ -275,8 +137,7 @@ impl Consumer {
         text_signature = "($self, what=..., timeout=None)"
     )]
     fn commit(&self, py: Python<'_>, what: Committed<'_>, timeout: Seconds) -> PyResult<()> {
-        let commit = self.begin_commit(py, what, timeout)?;
-        answer(py, commit)
+        answer(py, what.begin(py, self.client(), timeout)?)
     }
 
     /// Hand a commit over and go on: what `commit` does, without waiting for it.
@@ -290,8 +151,7 @@ impl Consumer {
         text_signature = "($self, what=..., timeout=None)"
     )]
     fn commit_async(&self, py: Python<'_>, what: Committed<'_>, timeout: Seconds) -> PyResult<PendingCommit> {
-        let commit = self.begin_commit(py, what, timeout)?;
-        PendingCommit::of(py, commit)
+        PendingCommit::of(py, what.begin(py, self.client(), timeout)?)
     }
 
     /// Say that a record is processed, in whatever order. Never waits.
@@ -303,8 +163,7 @@ impl Consumer {
     /// `InvalidStateError` with `enable_auto_commit` and without a group; `InvalidArgumentError` for a record of
     /// another consumer.
     fn ack(&self, py: Python<'_>, record: &Bound<'_, Record>) -> PyResult<()> {
-        let core = self.open(py)?;
-        enter(py, || core.ack(&record.get().record))
+        self.client().ack(&record.get().record).or_raise(py)
     }
 
     /// Move a partition: the next record that poll returns of it is the first one at or behind this offset.
@@ -315,8 +174,7 @@ impl Consumer {
     /// Raises `InvalidStateError` where the partition isn't assigned, and `RebalancingError` where a rebalance has just
     /// taken it.
     fn seek(&self, py: Python<'_>, partition: Named, offset: Whole<u64>) -> PyResult<()> {
-        let core = self.open(py)?;
-        enter(py, || core.seek(&partition.of(&self.topic), offset.0))
+        self.client().seek(partition.0, offset.0).or_raise(py)
     }
 
     /// Return nothing of these partitions until they are resumed, and ask for nothing new.
@@ -324,19 +182,17 @@ impl Consumer {
     /// The membership goes on, and so must polling, which returns what other partitions have. All of them are paused,
     /// or none. A rebalance forgets it. Raises what `seek` raises.
     fn pause(&self, py: Python<'_>, partitions: Several) -> PyResult<()> {
-        let core = self.open(py)?;
-        enter(py, || core.pause(&partitions.of(&self.topic)))
+        self.client().pause(partitions.0).or_raise(py)
     }
 
     /// End a pause. What isn't paused stays as it is. All of them or none; raises what `seek` raises.
     fn resume(&self, py: Python<'_>, partitions: Several) -> PyResult<()> {
-        let core = self.open(py)?;
-        enter(py, || core.resume(&partitions.of(&self.topic)))
+        self.client().resume(partitions.0).or_raise(py)
     }
 
     /// Return the partitions that are paused. Readable at any time.
     fn paused(&self, py: Python<'_>) -> PyResult<Vec<TopicPartition>> {
-        Ok(self.core(py)?.paused().into_iter().map(TopicPartition).collect())
+        Ok(self.client().consumer().or_raise(py)?.paused().into_iter().map(TopicPartition).collect())
     }
 
     /// Read these partitions, without a group: nobody shares them, and nothing is committed. Doesn't wait.
@@ -347,9 +203,7 @@ impl Consumer {
     ///
     /// Raises `InvalidStateError` for a consumer that has a group: leave out `group_id` to choose partitions yourself.
     fn assign(&self, py: Python<'_>, partitions: Assigned) -> PyResult<()> {
-        let core = self.open(py)?;
-        let partitions = partitions.of(py, &self.topic)?;
-        enter(py, || core.assign(partitions))
+        self.client().assign(partitions.0).or_raise(py)
     }
 
     /// Ask where the logs of these partitions begin: the first offset that is kept. Without any, of those assigned.
@@ -365,9 +219,8 @@ impl Consumer {
         partitions: Option<Several>,
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let core = self.open(py)?;
-        let partitions = self.named_or_assigned(core, partitions);
-        numbers(py, answer(py, core.begin_offsets(&partitions, timeout.0.limit()))?)
+        let partitions = partitions.map(|partitions| partitions.0);
+        numbers(py, answer(py, self.client().begin_offsets(partitions, timeout.0).or_raise(py)?)?)
     }
 
     /// Ask where the logs of these partitions end: the offset behind the last. Without any, of those assigned.
@@ -384,21 +237,19 @@ impl Consumer {
         partitions: Option<Several>,
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let core = self.open(py)?;
-        let partitions = self.named_or_assigned(core, partitions);
-        numbers(py, answer(py, core.end_offsets(&partitions, timeout.0.limit()))?)
+        let partitions = partitions.map(|partitions| partitions.0);
+        numbers(py, answer(py, self.client().end_offsets(partitions, timeout.0).or_raise(py)?)?)
     }
 
     /// Ask how many offsets each assigned partition has ahead of its position: 0 where nothing is left to read.
     #[pyo3(signature = (*, timeout=Seconds::NEVER), text_signature = "($self, *, timeout=None)")]
     fn lag<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyDict>> {
-        let core = self.open(py)?;
-        numbers(py, answer(py, core.lag(timeout.0.limit()))?)
+        numbers(py, answer(py, self.client().lag(timeout.0).or_raise(py)?)?)
     }
 
     /// Return the topics that this consumer reads. Readable at any time.
     fn subscription(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.core(py)?.subscription())
+        Ok(self.client().consumer().or_raise(py)?.subscription())
     }
 
     /// Return who this consumer is in its group now, for a transaction that commits offsets on its behalf.
@@ -409,8 +260,7 @@ impl Consumer {
     /// Raises `RebalancingError` during a rebalance, `InvalidStateError` before the first assignment and without a
     /// group.
     fn group_metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let core = self.open(py)?;
-        group::metadata(py, &enter(py, || core.group_metadata())?)
+        group::metadata(py, &self.client().group_metadata().or_raise(py)?)
     }
 
     /// Ask the coordinator and the leaders for the group's members, their partitions and how far it is.
@@ -418,8 +268,7 @@ impl Consumer {
     /// Raises `InvalidStateError` without a group.
     #[pyo3(signature = (*, timeout=Seconds::NEVER), text_signature = "($self, *, timeout=None)")]
     fn describe_group<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyAny>> {
-        let core = self.open(py)?;
-        group::description(py, &answer(py, core.describe_group(timeout.0.limit()))?)
+        group::description(py, &answer(py, self.client().describe_group(timeout.0).or_raise(py)?)?)
     }
 
     /// Have `callback(consumer, partitions)` called whenever partitions were assigned, perhaps none. Returns it.
@@ -433,7 +282,7 @@ impl Consumer {
     ///
     /// A callback that is set later is called for what happens from then on, and takes the place of the one before.
     fn on_assigned<'py>(&self, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.set_callback(&self.on_assigned, callback)
+        self.set_callback(&self.reader.on_assigned, callback)
     }
 
     /// Have `callback(consumer, partitions)` called whenever partitions were taken away, at close too. Returns it.
@@ -442,36 +291,34 @@ impl Consumer {
     /// partitions are no longer this consumer's, and another member may read them already: it is too late to commit
     /// what was read from them, and right to drop it.
     fn on_revoked<'py>(&self, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.set_callback(&self.on_revoked, callback)
+        self.set_callback(&self.reader.on_revoked, callback)
     }
 
     /// Ask the group's coordinator what is committed for a partition; None where nothing is.
     #[pyo3(signature = (partition, timeout=Seconds::NEVER), text_signature = "($self, partition, timeout=None)")]
     fn committed(&self, py: Python<'_>, partition: Named, timeout: Seconds) -> PyResult<Option<u64>> {
-        let core = self.open(py)?;
-        let partition = partition.of(&self.topic);
-        answer(py, core.committed(&partition, timeout.0.limit()))
+        answer(py, self.client().committed(partition.0, timeout.0).or_raise(py)?)
     }
 
     /// Return the next offset to poll of a partition; None where it isn't assigned to this consumer.
     fn position(&self, py: Python<'_>, partition: Named) -> PyResult<Option<u64>> {
-        Ok(self.open(py)?.position(&partition.of(&self.topic)))
+        self.client().position(partition.0).or_raise(py)
     }
 
     /// Return the partitions that are this consumer's now. Readable at any time.
     fn assignment(&self, py: Python<'_>) -> PyResult<Vec<TopicPartition>> {
-        Ok(self.core(py)?.assignment().into_iter().map(TopicPartition).collect())
+        Ok(self.client().consumer().or_raise(py)?.assignment().into_iter().map(TopicPartition).collect())
     }
 
     /// Return the records of a batch that may still be committed: see `Batch.owned`.
     fn owned(&self, py: Python<'_>, batch: &Bound<'_, Batch>) -> PyResult<Batch> {
-        owned(py, &self.engine, batch.get())
+        batch.get().owned_by(py, &self.reader.client)
     }
 
     /// Tell what the consumer is doing right now. Readable at any time.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let core = self.core(py)?;
-        statistics::statistics(py, &enter(py, || Ok(core.statistics()))?)
+        let consumer = self.client().consumer().or_raise(py)?;
+        statistics::statistics(py, &enter(py, || Ok(consumer.statistics()))?)
     }
 
     /// Commit what is waiting and what is proven processed, leave the group, and end everything that runs.
@@ -481,17 +328,19 @@ impl Consumer {
     /// calls `on_revoked`, and waits for callbacks of other threads. Interrupted, closing goes on in the background.
     #[pyo3(signature = (timeout=CLOSE), text_signature = "($self, timeout=10.0)")]
     fn close(slf: &Bound<'_, Self>, timeout: Seconds) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let core = this.core(py)?;
+        let (py, reader) = (slf.py(), &slf.get().reader);
         let deadline = timeout.0.deadline();
         // It always has a limit of its own; an interrupt leaves it going on by itself.
-        wait(py, core.close(Some(timeout.0.or_for_ever())), Timeout::NEVER.deadline())?;
+        let close = reader.client.consumer().or_raise(py)?.close(Some(timeout.0.or_for_ever()));
+        wait(py, close, Timeout::NEVER.deadline())?;
         loop {
-            match this.turns.next(core, || ()) {
-                Turn::Tell(rebalance, telling) => Self::tell(slf, &rebalance, telling)?,
-                Turn::Wait(told) if !deadline.is_over() => drop(wait(py, told, deadline)?),
-                // Inside of a callback the poll that called it tells the rest.
-                Turn::Free(()) | Turn::Wait(_) | Turn::Inside => return Ok(()),
+            match reader.client.step_closed(Caller::this_thread(), deadline).or_raise(py)? {
+                Step::Tell(rebalance, telling) => {
+                    reader.tell(slf, &rebalance)?;
+                    drop(telling);
+                }
+                Step::Wait(change) => drop(wait(py, change, deadline)?),
+                Step::Done(()) => return Ok(()),
             }
         }
     }
@@ -501,8 +350,9 @@ impl Consumer {
     /// Asking for the next batch says that the one before is processed. After `max_poll_interval_ms` without that it
     /// raises `MaxPollIntervalError` once, and the next step joins anew.
     fn batches(slf: Bound<'_, Self>) -> PyResult<Batches> {
-        slf.get().open(slf.py())?;
-        Ok(Batches(slf.unbind()))
+        let reader = Arc::clone(&slf.get().reader);
+        reader.client.open().or_raise(slf.py())?;
+        Ok(Batches { consumer: slf.into_any().unbind(), reader })
     }
 
     /// Iterate record by record, until the consumer is closed. A rebalance is a boundary, and not an error.
@@ -510,19 +360,20 @@ impl Consumer {
     /// Asking for the next record says that the one before is processed. After `max_poll_interval_ms` without that it
     /// raises `MaxPollIntervalError` once, and the next step joins anew.
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Records> {
-        slf.get().open(slf.py())?;
-        Ok(Records(slf.unbind()))
+        let reader = Arc::clone(&slf.get().reader);
+        reader.client.open().or_raise(slf.py())?;
+        Ok(Records { consumer: slf.into_any().unbind(), reader })
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let (py, this) = (slf.py(), slf.get());
-        let core = this.open(py)?;
+        let consumer = this.client().open().or_raise(py)?;
         enter(py, || {
             if this.entered.swap(true, Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::InvalidState, "the consumer is inside of `with` already"));
             }
             // Without a group there is nothing to begin with yet: what to read is assigned inside.
-            if this.group.is_some() { core.begin() } else { Ok(()) }
+            if this.client().group().is_some() { consumer.begin() } else { Ok(()) }
         })?;
         Ok(slf)
     }
@@ -533,20 +384,21 @@ impl Consumer {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        self.on_assigned.traverse(&visit)?;
-        self.on_revoked.traverse(&visit)
+        self.reader.on_assigned.traverse(&visit)?;
+        self.reader.on_revoked.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        self.on_assigned.clear();
-        self.on_revoked.clear();
+        self.reader.on_assigned.clear();
+        self.reader.on_revoked.clear();
     }
 
     fn __repr__(&self) -> String {
-        let state = self.engine.get().map_or("of another process", |core| core.state().name());
-        match &self.group {
-            Some(group) => format!("<Consumer of {} in group {group}, {state}>", self.topic.as_str()),
-            None => format!("<Consumer of {} without a group, {state}>", self.topic.as_str()),
+        let client = self.client();
+        let state = client.consumer().map_or("of another process", |consumer| consumer.state().name());
+        match client.group() {
+            Some(group) => format!("<Consumer of {} in group {group}, {state}>", client.topic()),
+            None => format!("<Consumer of {} without a group, {state}>", client.topic()),
         }
     }
 }

@@ -2,11 +2,9 @@
 
 use cursus_bindings_common::guard;
 use cursus_consumer::error::ERRORS;
-use cursus_consumer::{BrokerError, Error, ErrorKind, Result};
+use cursus_consumer::{BrokerError, Error, ErrorKind, Result, TopicPartition};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-
-use crate::partition::TopicPartition;
+use pyo3::types::{PyDict, PyList};
 
 const MODULE: &str = "cursus_consumer.errors";
 
@@ -44,12 +42,22 @@ fn build<'py>(py: Python<'py>, error: &Error, broker: Option<&BrokerError>) -> P
         more.set_item("broker", broker_failure(&module, broker)?)?;
     }
     if matches!(error.kind(), ErrorKind::Rebalancing | ErrorKind::MaxPollInterval) {
-        more.set_item("stale", TopicPartition::list(py, error.stale())?)?;
+        more.set_item("stale", partitions(py, error.stale())?)?;
     }
     if error.kind() == ErrorKind::Rebalancing {
-        more.set_item("owned", TopicPartition::list(py, error.still_owned())?)?;
+        more.set_item("owned", partitions(py, error.still_owned())?)?;
     }
     module.getattr(error.kind().row().class)?.call((error.to_string(),), Some(&more))
+}
+
+/// Partitions as the package has them. Its class refuses wrong names by errors, so they can't know it the other way round.
+fn partitions<'py>(py: Python<'py>, partitions: &[TopicPartition]) -> PyResult<Bound<'py, PyList>> {
+    let class = py.import("cursus_consumer._native")?.getattr("TopicPartition")?;
+    let all = PyList::empty(py);
+    for partition in partitions {
+        all.append(class.call1((partition.topic.as_str(), partition.partition))?)?;
+    }
+    Ok(all)
 }
 
 fn broker_failure<'py>(module: &Bound<'py, PyModule>, broker: &BrokerError) -> PyResult<Bound<'py, PyAny>> {

@@ -7,13 +7,13 @@
 mod arguments;
 mod batch;
 mod callbacks;
+mod commits;
 mod consumer;
 mod embedded;
 mod errors;
 mod group;
-mod iteration;
 mod partition;
-mod pending;
+mod reading;
 mod record;
 mod runtime;
 mod settings;
@@ -29,17 +29,17 @@ mod _native {
     #[pymodule_export]
     use crate::batch::{Batch, BatchIterator};
     #[pymodule_export]
+    use crate::commits::PendingCommit;
+    #[pymodule_export]
     use crate::consumer::Consumer;
     #[pymodule_export]
     use crate::embedded::{EmbeddedCluster, Hold};
     #[pymodule_export]
     use crate::errors::{error_table, raise_error};
     #[pymodule_export]
-    use crate::iteration::{Batches, Records};
-    #[pymodule_export]
     use crate::partition::TopicPartition;
     #[pymodule_export]
-    use crate::pending::PendingCommit;
+    use crate::reading::{Batches, Records};
     #[pymodule_export]
     use crate::record::Record;
     #[pymodule_export]

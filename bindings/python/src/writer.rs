@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cursus_bindings_common::client::by_partition;
 use cursus_bindings_common::{OfProcess, Timeout, runtime as process};
 use cursus_consumer::{Error, ErrorKind, Topic};
 use cursus_embedded::{GroupMetadata, Meaning, TransactionalWriter as Core, WriterError};
@@ -12,8 +13,9 @@ use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use crate::arguments::{Committed, Seconds, Whole, by_partition, type_name};
+use crate::arguments::{Seconds, Whole, type_name};
 use crate::errors::{OrRaise, exception, invalid_argument, refused_by_broker};
+use crate::partition;
 use crate::runtime::{enter, wait};
 
 /// How long a call is tried where nothing is said.
@@ -139,13 +141,13 @@ impl TransactionalWriter {
             member: metadata.getattr("member")?.extract()?,
             generation: metadata.getattr("generation")?.extract::<Whole<u64>>()?.0,
         };
-        let Ok(Committed::Offsets(offsets)) = offsets.extract() else {
+        let Ok(Some(offsets)) = partition::offsets(offsets) else {
             let name = type_name(offsets);
             return Err(PyTypeError::new_err(format!("offsets are a mapping from partitions to numbers, not {name}")));
         };
         let topic = Topic::new(&metadata.topic).map_err(|problem| invalid_argument(py, problem.to_string()))?;
         let mut numbers = BTreeMap::new();
-        for (partition, offset) in by_partition(py, offsets, &topic)? {
+        for (partition, offset) in by_partition(offsets, &topic).or_raise(py)? {
             if partition.topic != topic {
                 let message = format!("{partition} is not of {topic}, the topic that the group reads");
                 return Err(invalid_argument(py, message));

@@ -50,7 +50,7 @@ pub mod statistics;
 mod types;
 
 pub use batch::{Batch, Record, RecordRef};
-pub use consumer::{Attending, Commit, Consumer, Poll, RunError};
+pub use consumer::{Commit, Consumer, RunError, driver};
 pub use error::{Error, ErrorKind, Result};
 pub use settings::{Settings, Value};
 pub use shared::Environment;

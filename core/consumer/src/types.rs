@@ -39,7 +39,7 @@ pub enum Rebalance {
 pub enum Iteration<T> {
     /// The next one.
     Item(T),
-    /// Nothing yet: wait with [`Consumer::changed`](crate::Consumer::changed) and ask again.
+    /// Nothing yet: wait with [`Driver::changed`](crate::driver::Driver::changed) and ask again.
     Wait,
     /// The consumer is closed.
     End,

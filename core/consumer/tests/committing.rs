@@ -173,13 +173,13 @@ async fn overlapping_polls_are_refused_under_automatic_commits_and_allowed_witho
     let cluster = cluster_with(1, 1, 0).await;
     let auto = consumer_with(&cluster, &[("enable_auto_commit", true.into())]);
     started(&auto).await;
-    let open = auto.begin_poll().unwrap();
+    let open = auto.driver().begin_poll(None).unwrap();
     assert_eq!(auto.poll(None).await.expect_err("overlapping").kind(), ErrorKind::InvalidState);
     drop(open);
     assert!(auto.poll(Some(Duration::ZERO)).await.is_ok());
     closed(&auto).await;
     let manual = consumer(&cluster);
-    let (one, two) = (manual.begin_poll(), manual.begin_poll());
+    let (one, two) = (manual.driver().begin_poll(None), manual.driver().begin_poll(None));
     assert!(one.is_ok() && two.is_ok());
     drop((one, two));
     closed(&manual).await;

@@ -297,12 +297,12 @@ async fn group_metadata_names_the_member_and_a_batch_its_own_generation() {
 async fn who_listens_hears_of_every_assignment_in_order_and_of_the_end() {
     let cluster = cluster_with(1, 2, 20).await;
     let first = consumer(&cluster);
-    first.listen();
+    first.driver().listen();
     let next = async |what: &str| {
         soon(what, async {
             loop {
-                let changed = first.changed();
-                match first.next_rebalance() {
+                let changed = first.driver().changed();
+                match first.driver().next_rebalance() {
                     Some(rebalance) => break rebalance,
                     None => changed.await,
                 }
@@ -316,7 +316,7 @@ async fn who_listens_hears_of_every_assignment_in_order_and_of_the_end() {
     started(&second).await;
     assert_eq!(next("the revocation").await, Rebalance::Revoked(vec![tp(0), tp(1)]));
     until("another assignment", &first, |first| first.state() == State::Running).await;
-    assert_eq!(first.next_rebalance(), None, "first a poll tells what has ended");
+    assert_eq!(first.driver().next_rebalance(), None, "first a poll tells what has ended");
     assert_eq!(first.poll(None).await.expect_err("told once").kind(), ErrorKind::Rebalancing);
     let Rebalance::Assigned(kept) = next("the new assignment").await else { panic!("revoked twice") };
     assert_eq!(kept.len(), 1);

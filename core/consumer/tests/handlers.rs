@@ -257,11 +257,11 @@ async fn nobody_takes_records_beside_handlers() {
     let cluster = cluster_with(1, 1, 10).await;
     let consumer = consumer(&cluster);
     let running = run(&consumer, |_| std::future::pending());
-    until("the run", &consumer, |c| c.begin_poll().is_err()).await;
+    until("the run", &consumer, |c| c.driver().begin_poll(None).is_err()).await;
     for error in [
         consumer.poll(Some(Duration::ZERO)).await.map(drop).unwrap_err(),
-        consumer.try_next_record().map(drop).unwrap_err(),
-        consumer.try_next_batch().map(drop).unwrap_err(),
+        consumer.driver().try_next_record().map(drop).unwrap_err(),
+        consumer.driver().try_next_batch().map(drop).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidState, "{error}");
     }
@@ -390,7 +390,7 @@ async fn close_waits_for_a_handler_that_is_at_work() {
     let mut ended = std::pin::pin!(consumer.close(None));
     soon("the rest to end", async {
         while consumer.state() != State::Closed {
-            let changed = consumer.changed();
+            let changed = consumer.driver().changed();
             assert!(futures_util::poll!(&mut ended).is_pending());
             let _ = tokio::time::timeout(Duration::from_millis(10), changed).await;
         }

@@ -138,8 +138,8 @@ async fn iteration_gives_records_one_by_one_and_an_abandoned_tail_comes_first_in
     offsets.extend(batch.iter().map(|record| record.offset));
     assert_eq!(offsets, (0..100).collect::<Vec<_>>());
     closed(&consumer).await;
-    assert!(matches!(consumer.try_next_record(), Ok(Iteration::End)));
-    assert!(matches!(consumer.try_next_batch(), Ok(Iteration::End)));
+    assert!(matches!(consumer.driver().try_next_record(), Ok(Iteration::End)));
+    assert!(matches!(consumer.driver().try_next_batch(), Ok(Iteration::End)));
 }
 
 #[tokio::test]
@@ -234,11 +234,11 @@ async fn iterating_beside_a_poll_is_refused_under_automatic_commits() {
     let cluster = cluster_with(1, 1, 10).await;
     let consumer = consumer_with(&cluster, &[("enable_auto_commit", true.into())]);
     fetched(&cluster, &consumer).await;
-    let open = consumer.begin_poll().unwrap();
-    assert_eq!(consumer.try_next_record().expect_err("overlapping").kind(), ErrorKind::InvalidState);
-    assert_eq!(consumer.try_next_batch().expect_err("overlapping").kind(), ErrorKind::InvalidState);
+    let open = consumer.driver().begin_poll(None).unwrap();
+    assert_eq!(consumer.driver().try_next_record().expect_err("overlapping").kind(), ErrorKind::InvalidState);
+    assert_eq!(consumer.driver().try_next_batch().expect_err("overlapping").kind(), ErrorKind::InvalidState);
     drop(open);
-    assert!(matches!(consumer.try_next_record(), Ok(Iteration::Item(_))));
+    assert!(matches!(consumer.driver().try_next_record(), Ok(Iteration::Item(_))));
     closed(&consumer).await;
 }
 
@@ -251,4 +251,42 @@ async fn an_empty_partition_is_not_asked_without_a_pause() {
     consumer.poll(Some(Duration::from_millis(500))).await.unwrap();
     assert!(received(&cluster, reading()) < 60, "{} requests", received(&cluster, reading()));
     closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_poll_may_ask_for_fewer_records_and_never_gets_more_than_the_setting() {
+    let cluster = cluster_with(1, 1, 20).await;
+    let consumer = consumer_with(&cluster, &[("max_poll_records", 5u64.into())]);
+    fetched(&cluster, &consumer).await;
+    for (wanted, got) in [(2, 2), (1, 1), (usize::MAX, 5)] {
+        assert_eq!(consumer.poll_at_most(wanted, Some(PATIENCE)).await.unwrap().len(), got, "of {wanted}");
+    }
+    let rest = consumer.poll(Some(PATIENCE)).await.unwrap();
+    assert_eq!(rest.get(0).unwrap().offset(), 8, "what a smaller poll leaves is the next one's");
+    let error = consumer.poll_at_most(0, None).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidArgument && error.message().contains("1 or more"), "{error}");
+    closed(&consumer).await;
+}
+
+#[tokio::test]
+async fn a_clone_is_the_same_consumer_and_the_last_one_ends_it() {
+    let cluster = cluster_with(1, 1, 10).await;
+    let consumer = (*consumer_with(&cluster, &[])).clone();
+    let poll = consumer.driver().begin_poll(None).unwrap();
+    let clone = consumer.clone();
+    drop(consumer);
+    clone.start(Some(PATIENCE)).await.unwrap();
+    assert_eq!(cluster.group("g").unwrap().members.len(), 1);
+    drop(clone);
+    let has_records = async {
+        while poll.take().unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, has_records).await.expect("a poll that is open is a handle too");
+    drop(poll);
+    let left = |cluster: &cursus_embedded::Cluster| cluster.group("g").is_none_or(|group| group.members.is_empty());
+    tokio::time::timeout(PATIENCE, cluster.wait_for("the member to leave", left))
+        .await
+        .expect("nobody holds it any more");
 }

@@ -24,7 +24,7 @@ pub(crate) async fn becomes(
 ) -> Result<(), String> {
     let deadline = Instant::now() + within;
     loop {
-        let changed = consumer.changed();
+        let changed = consumer.driver().changed();
         match look() {
             Err(problem) if Instant::now() >= deadline => return Err(problem),
             // Not every statistic wakes pollers: the time limit only bounds how late it is seen.

@@ -89,7 +89,7 @@ impl World {
                 }
             }
             Step::Listen(step) => self.reader(&step.consumer).map(|reader| {
-                reader.consumer.listen();
+                reader.consumer.driver().listen();
                 reader.listening.store(true, Ordering::Relaxed);
             }),
             Step::Told(step) => {

@@ -74,9 +74,9 @@ impl Reader {
         }
         let deadline = Instant::now() + time;
         self.hear();
-        let poll = self.consumer.begin_poll()?;
+        let poll = self.consumer.driver().begin_poll(None)?;
         loop {
-            let changed = self.consumer.changed();
+            let changed = self.consumer.driver().changed();
             self.hear();
             let found = poll.take();
             self.hear();
@@ -90,7 +90,7 @@ impl Reader {
     }
 
     pub(crate) fn hear(&self) {
-        locked(&self.told).extend(std::iter::from_fn(|| self.consumer.next_rebalance()));
+        locked(&self.told).extend(std::iter::from_fn(|| self.consumer.driver().next_rebalance()));
     }
 }
 

@@ -18,17 +18,17 @@ use crate::types::{GroupDescription, LogBounds, State, TopicPartition};
 impl Consumer {
     /// The partitions that are this consumer's now.
     pub fn assignment(&self) -> Vec<TopicPartition> {
-        self.shared.delivery.partitions().into_keys().collect()
+        self.0.shared.delivery.partitions().into_keys().collect()
     }
 
     /// The partitions that are paused.
     pub fn paused(&self) -> Vec<TopicPartition> {
-        self.shared.delivery.paused()
+        self.0.shared.delivery.paused()
     }
 
     /// The topics that this consumer reads.
     pub fn subscription(&self) -> Vec<String> {
-        vec![self.shared.settings.topic.clone()]
+        vec![self.0.shared.settings.topic.clone()]
     }
 
     /// Who this consumer is in its group now, for a transaction that commits offsets on its behalf. Where a batch is at hand,
@@ -39,12 +39,12 @@ impl Consumer {
     /// without a group; [`ErrorKind::Closed`].
     pub fn group_metadata(&self) -> Result<GroupMetadata> {
         self.check_group("group metadata")?;
-        if let Some(member) = self.shared.delivery.member() {
+        if let Some(member) = self.0.shared.delivery.member() {
             return Ok((*member).clone());
         }
         Err(match self.state() {
             State::Closing | State::Closed => self.ended(),
-            State::Rebalancing if self.shared.delivery.local_generation() > 0 => Error::rebalancing(
+            State::Rebalancing if self.0.shared.delivery.local_generation() > 0 => Error::rebalancing(
                 "a rebalance is under way: there is no generation to name. Poll to go on",
                 vec![],
                 vec![],
@@ -55,7 +55,7 @@ impl Consumer {
 
     /// The next offset that poll will return of a partition; nothing where it isn't assigned.
     pub fn position(&self, partition: &TopicPartition) -> Option<u64> {
-        self.shared.delivery.partition(partition).map(|owned| owned.position)
+        self.0.shared.delivery.partition(partition).map(|owned| owned.position)
     }
 
     /// The offset that the group has committed for a partition, asked of the coordinator; `None` where nothing is, and the
@@ -108,7 +108,7 @@ impl Consumer {
     ///
     /// Errors: [`ErrorKind::TimedOut`]; [`ErrorKind::Closed`].
     pub async fn lag(&self, timeout: Option<Duration>) -> Result<BTreeMap<TopicPartition, u64>> {
-        let owned = self.shared.delivery.partitions();
+        let owned = self.0.shared.delivery.partitions();
         let position = |owned: Owned| Position { offset: owned.position, more: owned.buffered > 0 };
         let positions = owned.into_iter().map(|(partition, owned)| (partition, position(owned))).collect();
         let ask = |answer| Question::Lag { positions, answer };
@@ -126,7 +126,8 @@ impl Consumer {
     }
 
     fn not_answered(&self, late: &str) -> Error {
-        let why = self.shared.health.facts().troubles.get(&Part::Question).map(|trouble| format!(": {}", trouble.why));
+        let why =
+            self.0.shared.health.facts().troubles.get(&Part::Question).map(|trouble| format!(": {}", trouble.why));
         Error::new(ErrorKind::TimedOut, format!("{late} in time{}", why.unwrap_or_default()))
     }
 
@@ -152,8 +153,8 @@ impl Consumer {
 
     /// What the consumer is doing right now.
     pub fn statistics(&self) -> Statistics {
-        let delivery = &self.shared.delivery;
-        let (counts, facts) = (delivery.counts(), self.shared.health.facts().clone());
+        let delivery = &self.0.shared.delivery;
+        let (counts, facts) = (delivery.counts(), self.0.shared.health.facts().clone());
         let partition = |(partition, owned): (TopicPartition, Owned)| {
             let leader = facts.leaders.get(&partition).cloned();
             (

@@ -68,7 +68,7 @@ impl Consumer {
             let _ = answer.send(Ok(()));
             answered
         } else {
-            self.shared.delivery.check_claims(&claims)?;
+            self.0.shared.delivery.check_claims(&claims)?;
             let message = Message::Commit { claims, deadline: deadline(timeout), answer };
             self.send(message)?;
             answered
@@ -77,7 +77,7 @@ impl Consumer {
     }
 
     fn claims(&self, what: Commit<'_>) -> Result<BTreeMap<TopicPartition, (Fence, u64)>> {
-        let delivery = &self.shared.delivery;
+        let delivery = &self.0.shared.delivery;
         self.check_group("a commit")?;
         if matches!(self.state(), State::Closing | State::Closed) {
             return Err(self.ended());
@@ -97,7 +97,7 @@ impl Consumer {
     }
 
     fn check_own(&self, consumer: u64) -> Result<()> {
-        if consumer == self.shared.delivery.identity {
+        if consumer == self.0.shared.delivery.identity {
             return Ok(());
         }
         let message = "these records were read by another consumer: only the one that read them can commit them";
@@ -113,13 +113,13 @@ impl Consumer {
     pub fn ack(&self, record: &Record) -> Result<()> {
         self.check_group("an acknowledgement")?;
         self.check_own(record.consumer)?;
-        self.shared.delivery.acknowledge(record)
+        self.0.shared.delivery.acknowledge(record)
     }
 
     /// The records of a batch that may still be committed: those of partitions whose assignment goes on.
     pub fn owned(&self, batch: &Batch) -> Batch {
         batch.filtered(|partition, fence| {
-            batch.consumer == self.shared.delivery.identity && self.shared.delivery.is_current(partition, fence)
+            batch.consumer == self.0.shared.delivery.identity && self.0.shared.delivery.is_current(partition, fence)
         })
     }
 }

@@ -111,9 +111,9 @@ impl Consumer {
         F: Future<Output = std::result::Result<(), E>> + Send + 'static,
         E: Send + 'static,
     {
-        let _attending = self.attend();
-        let changed = self.changed();
         let delivery = &self.shared().delivery;
+        let _attending = delivery.attend();
+        let changed = delivery.changed();
         if let Some(batch) = self.rejoining(delivery.take(self.max_poll_records()))? {
             for slice in batch.slices() {
                 if workers.hand(batch.consumer, slice) {
@@ -240,7 +240,7 @@ where
         self.by_partition.clear();
         let generation = self.shared.delivery.local_generation();
         while !self.tasks.is_empty() {
-            let changed = consumer.changed();
+            let changed = self.shared.delivery.changed();
             if consumer.state() != State::Running || self.shared.delivery.local_generation() != generation {
                 return self.cancel().await;
             }

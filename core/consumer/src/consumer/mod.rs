@@ -1,5 +1,6 @@
 //! The handle that applications hold: its life, and what moves it. Taking records is in `polling`, saying what is processed
-//! in `committing`, questions are in `asking`, and handlers, a layer over the others, in `handler`.
+//! in `committing`, questions are in `asking`, and handlers, a layer over the others, in `handler`; `driver` has the same step
+//! by step, for other languages.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,21 +18,24 @@ use crate::types::{State, TopicPartition, listed};
 
 mod asking;
 mod committing;
+pub mod driver;
 mod handler;
 mod polling;
 
 pub use committing::Commit;
 pub use handler::RunError;
-pub use polling::{Attending, Poll};
 
 /// How long [`Consumer::close`] may take where no time is given.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A consumer: a member of a group that reads a topic's partitions.
 ///
-/// All methods may be called from any thread and any number of tasks. Dropping it without [`close`](Self::close) flushes
-/// nothing and waits for nothing; it sends one LEAVE at most.
-pub struct Consumer {
+/// This is a handle: a clone is the same consumer. All methods may be called from any thread and any number of tasks.
+/// Dropping the last one without [`close`](Self::close) flushes nothing and waits for nothing; it sends one LEAVE at most.
+#[derive(Clone)]
+pub struct Consumer(Arc<Handle>);
+
+struct Handle {
     shared: Arc<Shared>,
     messages: mpsc::UnboundedSender<Message>,
     /// The engine's end of the messages, until it starts.
@@ -44,31 +48,31 @@ impl Consumer {
     /// A consumer that hasn't started: nothing is sent before [`start`](Self::start) or the first poll.
     pub fn new(settings: Settings, environment: Environment) -> Self {
         let (messages, idle) = mpsc::unbounded_channel();
-        Self {
+        Self(Arc::new(Handle {
             shared: Arc::new(Shared::new(settings, environment)),
             messages,
             idle: Mutex::new(Some(idle)),
             assigned: AtomicBool::new(false),
-        }
+        }))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        &self.0.shared
     }
 
     /// Where the consumer is in its life.
     pub fn state(&self) -> State {
-        self.shared.delivery.state()
+        self.0.shared.delivery.state()
     }
 
     /// The error that closed the consumer, where one did.
     pub fn fatal_error(&self) -> Option<Error> {
-        self.shared.delivery.fatal()
+        self.0.shared.delivery.fatal()
     }
 
     /// The settings it was made with.
     pub fn settings(&self) -> &Settings {
-        &self.shared.settings
+        &self.0.shared.settings
     }
 
     /// Begins to join, and does not wait. Any number of calls is one.
@@ -76,7 +80,7 @@ impl Consumer {
     /// Errors: [`ErrorKind::InvalidState`] for a consumer without a group to which nothing was [assigned](Self::assign);
     /// [`ErrorKind::Closed`]; the fatal error.
     pub fn begin(&self) -> Result<()> {
-        if self.shared.settings.group_id.is_none() && !self.assigned.load(Ordering::Relaxed) {
+        if self.0.shared.settings.group_id.is_none() && !self.0.assigned.load(Ordering::Relaxed) {
             let message = "there is nothing to read: without a group_id, assign partitions first";
             return Err(Error::new(ErrorKind::InvalidState, message));
         }
@@ -90,11 +94,11 @@ impl Consumer {
 
     /// Lets the engine run, so that it can be asked. It doesn't join by that.
     fn wake(&self) {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(messages) = idle {
-            let engine = Engine::new(Arc::clone(&self.shared), messages);
-            let end = EngineEnd(Arc::clone(&self.shared));
-            self.shared.environment.runtime.spawn(async move {
+            let engine = Engine::new(Arc::clone(&self.0.shared), messages);
+            let end = EngineEnd(Arc::clone(&self.0.shared));
+            self.0.shared.environment.runtime.spawn(async move {
                 let _end = end;
                 engine.run().await;
             });
@@ -108,7 +112,7 @@ impl Consumer {
     /// Errors: [`ErrorKind::InvalidState`] for a consumer that has a group; [`ErrorKind::InvalidArgument`] for a partition
     /// of another topic. A partition that the topic doesn't have is waited for, and the statistics say so.
     pub fn assign(&self, partitions: impl IntoIterator<Item = (TopicPartition, Option<u64>)>) -> Result<()> {
-        if let Some(group) = &self.shared.settings.group_id {
+        if let Some(group) = &self.0.shared.settings.group_id {
             let message = format!(
                 "partitions can't be assigned: group {group:?} hands them out. Leave out group_id to choose them"
             );
@@ -116,10 +120,10 @@ impl Consumer {
         }
         let partitions: BTreeMap<_, _> = partitions.into_iter().collect();
         self.check_topic(partitions.keys())?;
-        self.assigned.store(true, Ordering::Relaxed);
+        self.0.assigned.store(true, Ordering::Relaxed);
         self.begin()?;
         // What is being read ends here, not when the engine gets to it.
-        self.shared.delivery.end_fences_quietly();
+        self.0.shared.delivery.end_fences_quietly();
         self.send(Message::Assign(partitions))
     }
 
@@ -131,11 +135,11 @@ impl Consumer {
         let deadline = deadline(timeout);
         self.begin()?;
         loop {
-            let changed = self.shared.delivery.changed();
-            if let Some(error) = self.shared.delivery.fatal() {
+            let changed = self.0.shared.delivery.changed();
+            if let Some(error) = self.0.shared.delivery.fatal() {
                 return Err(error);
             }
-            if let Some(error) = self.shared.delivery.take_raised() {
+            if let Some(error) = self.0.shared.delivery.take_raised() {
                 // The member had left, because nobody polled; now somebody is back.
                 return self.rejoining(Err(error));
             }
@@ -155,8 +159,8 @@ impl Consumer {
             Some(time) if !time.is_zero() => format!("no assignment in {time:?}"),
             _ => "no assignment yet".to_owned(),
         };
-        let facts = self.shared.health.facts();
-        let brokers = self.shared.settings.brokers.join(", ");
+        let facts = self.0.shared.health.facts();
+        let brokers = self.0.shared.settings.brokers.join(", ");
         match facts.troubles.values().next() {
             Some(trouble) => {
                 let kind = if trouble.unreachable { ErrorKind::Unreachable } else { ErrorKind::TimedOut };
@@ -168,15 +172,15 @@ impl Consumer {
 
     /// What to raise where nothing can be done any more.
     fn ended(&self) -> Error {
-        self.shared.delivery.fatal().unwrap_or_else(Error::closed)
+        self.0.shared.delivery.fatal().unwrap_or_else(Error::closed)
     }
 
     fn send(&self, message: Message) -> Result<()> {
-        self.messages.send(message).map_err(|_| self.ended())
+        self.0.messages.send(message).map_err(|_| self.ended())
     }
 
     fn check_topic<'a>(&self, partitions: impl IntoIterator<Item = &'a TopicPartition>) -> Result<()> {
-        let topic = &self.shared.settings.topic;
+        let topic = &self.0.shared.settings.topic;
         let others: Vec<_> = partitions.into_iter().filter(|partition| partition.topic.as_str() != *topic).collect();
         if others.is_empty() {
             return Ok(());
@@ -186,7 +190,7 @@ impl Consumer {
     }
 
     pub(crate) fn check_group(&self, what: &str) -> Result<()> {
-        if self.shared.settings.group_id.is_some() {
+        if self.0.shared.settings.group_id.is_some() {
             return Ok(());
         }
         let message = format!("{what} needs a group, and this consumer has none: set group_id");
@@ -201,7 +205,7 @@ impl Consumer {
     /// has just taken it; [`ErrorKind::Closed`].
     pub fn seek(&self, partition: &TopicPartition, offset: u64) -> Result<()> {
         self.check_topic([partition])?;
-        let fence = self.shared.delivery.seek(partition, offset)?;
+        let fence = self.0.shared.delivery.seek(partition, offset)?;
         self.send(Message::Moved { partition: partition.clone(), fence })
     }
 
@@ -212,7 +216,7 @@ impl Consumer {
     /// Errors: as for [`seek`](Self::seek).
     pub fn pause(&self, partitions: &[TopicPartition]) -> Result<()> {
         self.check_topic(partitions)?;
-        self.shared.delivery.pause(partitions)
+        self.0.shared.delivery.pause(partitions)
     }
 
     /// Ends a [pause](Self::pause). What isn't paused stays as it is. All of them or none.
@@ -220,7 +224,7 @@ impl Consumer {
     /// Errors: as for [`seek`](Self::seek).
     pub fn resume(&self, partitions: &[TopicPartition]) -> Result<()> {
         self.check_topic(partitions)?;
-        for (partition, fence) in self.shared.delivery.resume(partitions)? {
+        for (partition, fence) in self.0.shared.delivery.resume(partitions)? {
             self.send(Message::Moved { partition, fence })?;
         }
         Ok(())
@@ -236,30 +240,30 @@ impl Consumer {
         let deadline = Instant::now() + timeout;
         self.begin_close(deadline);
         loop {
-            let changed = self.changed();
+            let changed = self.0.shared.delivery.changed();
             if self.state() == State::Closed {
                 break;
             }
             changed.await;
         }
         // Handlers end at their next await. One that never comes to it isn't waited for longer than close may take.
-        while self.shared.delivery.is_handling() {
-            let changed = self.changed();
-            if !self.shared.delivery.is_handling() || timeout_at(deadline, changed).await.is_err() {
+        while self.0.shared.delivery.is_handling() {
+            let changed = self.0.shared.delivery.changed();
+            if !self.0.shared.delivery.is_handling() || timeout_at(deadline, changed).await.is_err() {
                 break;
             }
         }
     }
 
     fn begin_close(&self, deadline: Instant) {
-        let never_started = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        let never_started = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
         if never_started {
-            self.shared.delivery.enter(State::Closed);
+            self.0.shared.delivery.enter(State::Closed);
         } else {
             // Polls end now, not when the engine gets to it.
-            self.shared.delivery.enter(State::Closing);
-            if self.messages.send(Message::Close { deadline }).is_err() {
-                self.shared.delivery.enter(State::Closed);
+            self.0.shared.delivery.enter(State::Closing);
+            if self.0.messages.send(Message::Close { deadline }).is_err() {
+                self.0.shared.delivery.enter(State::Closed);
             }
         }
     }
@@ -280,7 +284,7 @@ impl Drop for EngineEnd {
 
 impl std::fmt::Debug for Consumer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let settings = &self.shared.settings;
+        let settings = &self.0.shared.settings;
         match &settings.group_id {
             Some(group) => write!(f, "Consumer({} of group {group:?}, {})", settings.topic, self.state()),
             None => write!(f, "Consumer({} without a group, {})", settings.topic, self.state()),

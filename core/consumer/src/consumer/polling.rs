@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::{Consumer, deadline, wait};
 use crate::batch::{Batch, Record};
-use crate::delivery::Polling;
 use crate::engine::Message;
 use crate::error::{ErrorKind, Result};
-use crate::types::{Iteration, Rebalance};
+use crate::types::Iteration;
 
 impl Consumer {
     /// Waits for records and takes them: at most `max_poll_records`, from any of the assigned partitions. The batch is empty
@@ -19,14 +18,26 @@ impl Consumer {
     /// nobody has polled for `max_poll_interval_ms`; [`ErrorKind::Closed`]; the fatal error; [`ErrorKind::InvalidState`] for a
     /// poll beside another one under auto-commit, and without a group before partitions are assigned.
     pub async fn poll(&self, timeout: Option<Duration>) -> Result<Batch> {
+        self.wait_for_records(None, timeout).await
+    }
+
+    /// [`poll`](Self::poll) for `max_records` at most, and never more than `max_poll_records`. What it leaves is the next poll's.
+    ///
+    /// Errors: those of [`poll`](Self::poll); [`ErrorKind::InvalidArgument`] for 0.
+    pub async fn poll_at_most(&self, max_records: usize, timeout: Option<Duration>) -> Result<Batch> {
+        self.wait_for_records(Some(max_records), timeout).await
+    }
+
+    async fn wait_for_records(&self, max_records: Option<usize>, timeout: Option<Duration>) -> Result<Batch> {
         let deadline = deadline(timeout);
-        let poll = self.begin_poll()?;
+        let driver = self.driver();
+        let poll = driver.begin_poll(max_records)?;
         // Most polls of a busy consumer find something at once.
         if let Some(batch) = poll.take()? {
             return Ok(batch);
         }
         loop {
-            let changed = self.changed();
+            let changed = driver.changed();
             if let Some(batch) = poll.take()? {
                 return Ok(batch);
             }
@@ -36,78 +47,14 @@ impl Consumer {
         }
     }
 
-    /// Begins a poll for those who wait by themselves: [`Poll::take`] never waits.
-    pub fn begin_poll(&self) -> Result<Poll<'_>> {
-        self.begin()?;
-        Ok(Poll { consumer: self, _polling: self.shared.delivery.begin_poll()? })
-    }
-
-    /// A future that ends at the next change of what a poll could find. Made before looking, it misses nothing.
-    pub fn changed(&self) -> impl Future<Output = ()> + Send + '_ {
-        self.shared.delivery.changed()
-    }
-
-    /// Somebody waits for records step by step: while this lives, `max_poll_interval_ms` doesn't run.
-    pub fn attend(&self) -> Attending<'_> {
-        Attending(self.shared.delivery.attend())
-    }
-
-    /// From now on every change of the assignment is kept for [`next_rebalance`](Self::next_rebalance), and no record is
-    /// delivered before all of them were taken. For those who call somebody back.
-    pub fn listen(&self) {
-        self.shared.delivery.listen();
-    }
-
-    /// The next change of the assignment since [`listen`](Self::listen), in order. What was revoked can't be committed any
-    /// more, and a new assignment may be in place already; it is told once a poll has raised that the one before has ended, or
-    /// an iteration has stepped over it.
-    pub fn next_rebalance(&self) -> Option<Rebalance> {
-        self.shared.delivery.next_rebalance()
-    }
-
-    /// The next record, if there is one by now. Asking for it says that the one before is processed; a rebalance is a
-    /// boundary and not an error.
-    pub fn try_next_record(&self) -> Result<Iteration<Record>> {
-        self.begin_iteration()?;
-        self.rejoining(self.shared.delivery.next_record())
-    }
-
-    /// The next batch, if there is one by now. Asking for it says that the one before is processed; a rebalance is a boundary
-    /// and not an error.
-    pub fn try_next_batch(&self) -> Result<Iteration<Batch>> {
-        self.begin_iteration()?;
-        let polling = self.shared.delivery.begin_poll();
-        match polling {
-            Ok(_polling) => self.rejoining(self.shared.delivery.next_batch(self.max_poll_records())),
-            Err(error) if error.kind() == ErrorKind::Closed => Ok(Iteration::End),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Iterating over a closed consumer ends; over one that failed it raises.
-    fn begin_iteration(&self) -> Result<()> {
-        match self.begin() {
-            Err(error) if error.kind() != ErrorKind::Closed => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Gives back a batch that was just taken and reaches nobody, because the language was interrupted: it comes again.
-    pub fn give_back(&self, batch: &Batch) {
-        self.shared.delivery.give_back(batch);
-    }
-
-    /// The same for a record.
-    pub fn give_back_record(&self, record: &Record) {
-        self.shared.delivery.give_back(&Batch::new(record.consumer, None, vec![record.slice.clone()]));
-    }
-
-    /// The next record; `None` once the consumer is closed. See [`try_next_record`](Self::try_next_record).
+    /// The next record; `None` once the consumer is closed. Asking for it says that the one before is processed; a rebalance is
+    /// a boundary and not an error.
     pub async fn next_record(&self) -> Result<Option<Record>> {
-        let _attending = self.attend();
+        let driver = self.driver();
+        let _attending = driver.attend();
         loop {
-            let changed = self.changed();
-            match self.try_next_record()? {
+            let changed = driver.changed();
+            match driver.try_next_record()? {
                 Iteration::Item(record) => return Ok(Some(record)),
                 Iteration::Wait => changed.await,
                 Iteration::End => return Ok(None),
@@ -115,12 +62,13 @@ impl Consumer {
         }
     }
 
-    /// The next batch; `None` once the consumer is closed. See [`try_next_batch`](Self::try_next_batch).
+    /// The next batch; `None` once the consumer is closed. Otherwise as [`next_record`](Self::next_record).
     pub async fn next_batch(&self) -> Result<Option<Batch>> {
-        let _attending = self.attend();
+        let driver = self.driver();
+        let _attending = driver.attend();
         loop {
-            let changed = self.changed();
-            match self.try_next_batch()? {
+            let changed = driver.changed();
+            match driver.try_next_batch()? {
                 Iteration::Item(batch) => return Ok(Some(batch)),
                 Iteration::Wait => changed.await,
                 Iteration::End => return Ok(None),
@@ -139,22 +87,6 @@ impl Consumer {
     }
 
     pub(super) fn max_poll_records(&self) -> usize {
-        self.shared.settings.max_poll_records as usize
+        self.0.shared.settings.max_poll_records as usize
     }
 }
-
-/// A poll in progress, for those who wait by themselves.
-pub struct Poll<'a> {
-    consumer: &'a Consumer,
-    _polling: Polling<'a>,
-}
-
-impl Poll<'_> {
-    /// Takes what is ready; nothing where there is nothing yet.
-    pub fn take(&self) -> Result<Option<Batch>> {
-        self.consumer.rejoining(self.consumer.shared.delivery.take(self.consumer.max_poll_records()))
-    }
-}
-
-/// Somebody who waits for records: see [`Consumer::attend`].
-pub struct Attending<'a>(#[allow(dead_code)] Polling<'a>);

@@ -2,10 +2,10 @@
 //! threads that poll. Everything here is one short lock; nothing waits while holding it.
 //!
 //! Here is what the engine and its readers do to it; what applications do is in `taking` (polls and iterators), `claims`
-//! (what may be committed) and `moving` (seek, pause, resume).
+//! (what may be committed) and `moving` (seek, pause, resume); `waking` tells those who wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cursus_wire::{GroupMetadata, RecordBatch, Topic};
@@ -17,14 +17,17 @@ mod claims;
 mod moving;
 mod room;
 mod taking;
+mod waking;
 
 pub(crate) use room::Room;
 pub(crate) use taking::Polling;
+pub use waking::{Changed, WakeUp};
 
 use crate::batch::{Fence, Frame, Slice};
 use crate::error::{Error, Result};
 use crate::types::{Rebalance, State, TopicPartition, listed};
 use acks::Acks;
+use waking::Wakes;
 
 /// The fence or the turn under which something was done has ended: whoever did it stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +46,9 @@ pub(crate) enum Proof {
 pub(crate) struct Delivery {
     inner: Mutex<Inner>,
     /// Wakes polls: something is ready, or the state changed.
-    ready: Notify,
+    ready: Arc<Notify>,
+    /// How many wake-ups are armed: most consumers have none, and pay for a look at this alone.
+    armed: AtomicUsize,
     /// Wakes readers whose partition is paused: it no longer is, or they have to go.
     resumed: Notify,
     /// This consumer's identity: batches carry it, so that another consumer's are recognised.
@@ -77,6 +82,7 @@ struct Inner {
     handlers: bool,
     polling: bool,
     activity: Activity,
+    wakes: Wakes,
     /// What happened to the assignment, for those who listen; nothing is delivered before they have heard.
     rebalances: VecDeque<Rebalance>,
     listening: bool,
@@ -94,10 +100,20 @@ struct Inner {
 /// Signs of life of the application, for `max_poll_interval_ms`.
 struct Activity {
     last: Instant,
-    /// Polls and iterators that wait for records now. While there is one, the interval doesn't run.
+    /// Polls, iterators and armed wake-ups that wait for records now. While there is one, the interval doesn't run.
     waiting: u32,
     /// Handlers that work now. Theirs is the interval then, whatever polls for them.
     handling: u32,
+}
+
+impl Activity {
+    /// Somebody who waited for records no longer does.
+    fn leave(&mut self) {
+        self.waiting -= 1;
+        if self.handling == 0 {
+            self.last = Instant::now();
+        }
+    }
 }
 
 /// What the delivery itself counts.
@@ -182,6 +198,7 @@ impl Delivery {
                 handlers: false,
                 polling: false,
                 activity: Activity { last: Instant::now(), waiting: 0, handling: 0 },
+                wakes: Wakes::default(),
                 rebalances: VecDeque::new(),
                 listening: false,
                 outstanding: BTreeMap::new(),
@@ -191,7 +208,8 @@ impl Delivery {
                 waiting: VecDeque::new(),
                 counts: Counts::default(),
             }),
-            ready: Notify::new(),
+            ready: Arc::default(),
+            armed: AtomicUsize::new(0),
             resumed: Notify::new(),
             identity,
             topic,
@@ -203,13 +221,6 @@ impl Delivery {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics under this lock; if something did, going on is better than every poll panicking too.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A future that ends at the next change. Made before looking, so that no change between the two is missed.
-    pub(crate) fn changed(&self) -> std::pin::Pin<Box<tokio::sync::futures::Notified<'_>>> {
-        let mut changed = Box::pin(self.ready.notified());
-        changed.as_mut().enable();
-        changed
     }
 
     pub(crate) fn state(&self) -> State {
@@ -264,13 +275,13 @@ impl Delivery {
             inner.state = state;
         }
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
     }
 
     /// Remembers the error that closes the consumer. The first one counts.
     pub(crate) fn fail(&self, error: Error) {
         self.lock().fatal.get_or_insert(error);
-        self.ready.notify_waiters();
+        self.announce();
     }
 
     /// Ends every fence: nothing read under them is delivered or committed any more. Returns what was proven processed
@@ -313,7 +324,7 @@ impl Delivery {
         }
         inner.grant_room(self.max_buffered);
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
         self.resumed.notify_waiters();
         ended.into_iter().filter_map(|(partition, owned)| Some((partition, owned.uncommitted()?))).collect()
     }
@@ -358,7 +369,7 @@ impl Delivery {
         }
         inner.state = State::Running;
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
     }
 
     /// Closes the queue: polls end with "closed", nothing is delivered any more. What was delivered can still be flushed.
@@ -375,7 +386,7 @@ impl Delivery {
         inner.buffered = 0;
         inner.waiting.clear();
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
         self.resumed.notify_waiters();
     }
 
@@ -460,7 +471,7 @@ impl Delivery {
         inner.grant_room(self.max_buffered);
         drop(inner);
         if matches!(result, Ok((_, true))) {
-            self.ready.notify_waiters();
+            self.announce();
         }
         result.map(|(next, _)| next)
     }

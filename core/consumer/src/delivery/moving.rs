@@ -50,7 +50,7 @@ impl Delivery {
         } else {
             inner.release(partition, |owned| owned.throttled = false);
             drop(inner);
-            self.ready.notify_waiters();
+            self.announce();
             self.resumed.notify_waiters();
         }
     }
@@ -71,7 +71,7 @@ impl Delivery {
         });
         let again = again.collect();
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
         self.resumed.notify_waiters();
         Ok(again)
     }
@@ -93,7 +93,7 @@ impl Delivery {
         }
         inner.grant_room(self.max_buffered);
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
         self.resumed.notify_waiters();
         moved
     }

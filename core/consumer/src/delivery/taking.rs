@@ -1,6 +1,6 @@
 //! Polls and iterators: taking what is ready, and what that proves of what was taken before.
 
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::types::{Iteration, Rebalance, TopicPartition};
 
 impl Delivery {
     /// A poll begins: what the one before returned is now processed.
-    pub(crate) fn begin_poll(&self) -> Result<Polling<'_>> {
+    pub(crate) fn begin_poll(self: &Arc<Self>) -> Result<Polling> {
         let mut inner = self.lock();
         inner.usable()?;
         if inner.handlers {
@@ -30,13 +30,13 @@ impl Delivery {
         let outstanding = std::mem::take(&mut inner.outstanding);
         inner.prove(outstanding);
         inner.activity.waiting += 1;
-        Ok(Polling { delivery: self, exclusive })
+        Ok(Polling { delivery: Arc::clone(self), exclusive })
     }
 
     /// Somebody waits for records, and does it by steps: see [`Delivery::silent_for`].
-    pub(crate) fn attend(&self) -> Polling<'_> {
+    pub(crate) fn attend(self: &Arc<Self>) -> Polling {
         self.lock().activity.waiting += 1;
-        Polling { delivery: self, exclusive: false }
+        Polling { delivery: Arc::clone(self), exclusive: false }
     }
 
     /// A handler begins to work; the time until it returns counts as if between two polls.
@@ -82,7 +82,7 @@ impl Delivery {
         inner.handlers = false;
         inner.proof = proof;
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
     }
 
     /// Whether handlers run.
@@ -101,20 +101,15 @@ impl Delivery {
     }
 
     /// The next rebalance that nobody has heard of yet. An assignment is kept until a poll has raised what ended the one
-    /// before: what is cleaned up for that error must not be what was just set up.
+    /// before: what is cleaned up for that error must not be what was just set up. Others who wait for what this held back
+    /// hear of it when it was told: [`Delivery::announce`].
     pub(crate) fn next_rebalance(&self) -> Option<Rebalance> {
         let mut inner = self.lock();
         let begins = matches!(inner.rebalances.front(), Some(Rebalance::Assigned(_)));
         if begins && inner.has_to_raise() && inner.usable().is_ok() {
             return None;
         }
-        let next = inner.rebalances.pop_front();
-        if next.is_some() && inner.rebalances.is_empty() {
-            // What was kept back until now can be taken.
-            drop(inner);
-            self.ready.notify_waiters();
-        }
-        next
+        inner.rebalances.pop_front()
     }
 
     /// Takes what is ready, at most `max` records. Nothing where there is nothing yet.
@@ -168,7 +163,7 @@ impl Delivery {
             inner.put_slice(slice);
         }
         drop(inner);
-        self.ready.notify_waiters();
+        self.announce();
     }
 
     /// The next batch for an iterator over batches: a rebalance is a boundary, not an error.
@@ -221,7 +216,7 @@ impl Delivery {
 
 impl Inner {
     /// Whether a poll has something to raise.
-    fn has_to_raise(&self) -> bool {
+    pub(super) fn has_to_raise(&self) -> bool {
         self.raised.is_some() || !self.revoked.is_empty()
     }
 
@@ -263,21 +258,18 @@ fn step_end<T>(error: Error) -> Result<Iteration<T>> {
 }
 
 /// Somebody who waits for records.
-pub(crate) struct Polling<'a> {
-    delivery: &'a Delivery,
+pub(crate) struct Polling {
+    delivery: Arc<Delivery>,
     /// Nobody else may poll meanwhile.
     exclusive: bool,
 }
 
-impl Drop for Polling<'_> {
+impl Drop for Polling {
     fn drop(&mut self) {
         let mut inner = self.delivery.lock();
         if self.exclusive {
             inner.polling = false;
         }
-        inner.activity.waiting -= 1;
-        if inner.activity.handling == 0 {
-            inner.activity.last = Instant::now();
-        }
+        inner.activity.leave();
     }
 }

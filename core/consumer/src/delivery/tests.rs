@@ -24,11 +24,16 @@ pub(super) fn install(delivery: &Delivery, partitions: &[(u32, u64)]) {
         .install(&partitions.iter().map(|(partition, position)| (tp(*partition), start(*position))).collect(), None);
 }
 
-fn fence(delivery: &Delivery, partition: u32) -> Fence {
+pub(super) fn fence(delivery: &Delivery, partition: u32) -> Fence {
     delivery.partition(&tp(partition)).unwrap().fence
 }
 
-fn push(delivery: &Arc<Delivery>, partition: u32, fence: Fence, offsets: std::ops::Range<u64>) -> Result<u64, Stale> {
+pub(super) fn push(
+    delivery: &Arc<Delivery>,
+    partition: u32,
+    fence: Fence,
+    offsets: std::ops::Range<u64>,
+) -> Result<u64, Stale> {
     let turn = delivery.partition(&tp(partition)).map_or(0, |owned| owned.turn);
     let room = delivery.reserve(&tp(partition), fence, turn, 1).now_or_never().expect("there is room")?;
     delivery.push(&tp(partition), fence, turn, frame("t", partition, offsets), room)

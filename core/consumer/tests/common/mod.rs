@@ -76,7 +76,7 @@ pub async fn until(what: &str, consumer: &Consumer, mut condition: impl FnMut(&C
     soon(what, async {
         while !condition(consumer) {
             // Not every statistic wakes pollers: the time limit only bounds how late it is seen.
-            let _ = timeout(Duration::from_millis(10), consumer.changed()).await;
+            let _ = timeout(Duration::from_millis(10), consumer.driver().changed()).await;
         }
     })
     .await;

@@ -284,7 +284,7 @@ impl<'a> World<'a> {
             let (consumer, oracle) = (Arc::downgrade(&consumer), Arc::clone(&self.oracle));
             tokio::spawn(async move {
                 while let Some(consumer) = consumer.upgrade() {
-                    let changed = timeout(Duration::from_millis(500), consumer.changed());
+                    let changed = timeout(Duration::from_millis(500), consumer.driver().changed());
                     oracle.observe(host);
                     if consumer.state() == State::Closed {
                         return;

@@ -1,12 +1,64 @@
-//! `PendingCommit`: a commit that nobody waits for, until somebody does.
+//! What a commit is given, and `PendingCommit`: one that nobody waits for, until somebody does.
 
-use cursus_bindings_common::{OfProcess, Pending};
+use cursus_bindings_common::client::{Committed as Common, Named};
+use cursus_bindings_common::{Client, OfProcess, Pending};
 use cursus_consumer::{Error, ErrorKind, Result};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::arguments::Seconds;
+use crate::arguments::{Seconds, type_name};
+use crate::batch::Batch;
 use crate::errors::OrRaise;
+use crate::partition::offsets;
+use crate::record::Record;
 use crate::runtime::{enter, wait};
+
+/// What a commit is given.
+pub(crate) enum Committed<'py> {
+    All,
+    Batch(Bound<'py, Batch>),
+    Record(Bound<'py, Record>),
+    Offsets(Vec<(Named, u64)>),
+}
+
+impl Committed<'_> {
+    /// Hands it over, and gives what comes of it.
+    pub(crate) fn begin(
+        self,
+        py: Python<'_>,
+        client: &Client,
+        timeout: Seconds,
+    ) -> PyResult<impl Future<Output = Result<()>> + Send + 'static + use<>> {
+        match self {
+            Self::All => client.commit(Common::All, timeout.0),
+            Self::Batch(batch) => client.commit(Common::Batch(&batch.get().batch), timeout.0),
+            Self::Record(record) => client.commit(Common::Record(&record.get().record), timeout.0),
+            Self::Offsets(offsets) => client.commit(Common::Offsets(offsets), timeout.0),
+        }
+        .or_raise(py)
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Committed<'py> {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(batch) = value.cast::<Batch>() {
+            return Ok(Self::Batch(batch.to_owned()));
+        }
+        if let Ok(record) = value.cast::<Record>() {
+            return Ok(Self::Record(record.to_owned()));
+        }
+        if let Some(offsets) = offsets(&value)? {
+            return Ok(Self::Offsets(offsets));
+        }
+        let hint = if value.is_none() { ". To commit all that poll has returned, give nothing" } else { "" };
+        Err(PyTypeError::new_err(format!(
+            "a commit is of a Batch, a Record or a mapping from partitions to offsets, not {}{hint}",
+            type_name(&value)
+        )))
+    }
+}
 
 /// A commit that was handed over. It is carried out whether anybody asks or not, also if this is dropped.
 ///
