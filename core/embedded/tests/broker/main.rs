@@ -1,5 +1,6 @@
 //! The brokers over sockets, as a client sees them.
 
+#[cfg(feature = "cli")]
 mod binary;
 mod client;
 mod clock;
