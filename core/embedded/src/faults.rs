@@ -138,11 +138,15 @@ impl Hold {
     pub fn release(self) {
         // Dropping does it.
     }
+
+    pub(crate) fn open(&self) {
+        self.gate.released.send_replace(true);
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.gate.released.send_replace(true);
+        self.open();
     }
 }
 

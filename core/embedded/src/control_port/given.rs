@@ -14,14 +14,16 @@ use crate::control::NewRecord;
 
 /// What an argument is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// A whole number below 2^32, counted from 0: a broker, a partition, a count.
     Number,
     /// A whole number below 2^64: an offset, a count of records.
     Large,
     /// Milliseconds.
     Millis,
+    /// A text.
     Text,
+    /// A list of objects with a `value` and, where there is one, a `key`.
     Records,
 }
 
@@ -50,11 +52,13 @@ impl Kind {
 
 /// An argument of a command.
 #[derive(Debug)]
-pub(super) struct Argument {
-    pub(super) name: &'static str,
-    pub(super) kind: Kind,
+pub struct Argument {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
     /// What is taken where it is left out; empty where it must be given.
-    pub(super) otherwise: &'static str,
+    pub otherwise: &'static str,
 }
 
 /// What is wrong with a request, and what its command takes.

@@ -3,6 +3,8 @@
 //! A line is a request, such as `{"id": 1, "do": "kill_broker", "broker": 0}`, and gets a line back: `{"id":1,"ok":true}`,
 //! or `{"id":1,"error":{"kind":"no_broker","message":"…"}}`. What can be asked for is [`Cluster`]'s methods by their names,
 //! with their arguments by name; `commands` lists them. `docs/embedded.md` describes all of it.
+//!
+//! Who is in the cluster's own process asks for the same by a [`Session`], without any lines.
 
 mod given;
 mod session;
@@ -14,13 +16,16 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use cursus_net::{Listener, Socket};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use self::session::Session;
-use crate::Cluster;
+pub use self::given::{Argument, Kind};
+pub use self::session::Session;
+pub use self::table::{Answer, Command, TABLE};
+use crate::{Cluster, ControlError};
 
 /// The longest line that is taken, in bytes: the largest record fits in, in base64.
 const LONGEST_LINE: usize = 24 << 20;
@@ -54,15 +59,32 @@ pub async fn serve(cluster: Cluster, listener: Box<dyn Listener>) {
 }
 
 /// Why a request wasn't carried out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Failure {
-    kind: &'static str,
-    message: String,
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// The cluster couldn't do what it was asked for.
+    #[error(transparent)]
+    Refused(#[from] ControlError),
+    /// The request is wrong in itself, or waited in vain.
+    #[error("{message}")]
+    Failed {
+        /// What it is, in one word.
+        kind: &'static str,
+        /// What was wrong, and what would be right.
+        message: String,
+    },
 }
 
 impl Failure {
     fn new(kind: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self::Failed { kind, message: message.into() }
+    }
+
+    /// The kind of failure in one word, as the control port names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Refused(error) => error.kind(),
+            Self::Failed { kind, .. } => kind,
+        }
     }
 }
 
@@ -73,7 +95,7 @@ async fn talk(cluster: Cluster, socket: Box<dyn Socket>) -> io::Result<()> {
     let stopped = cluster.shared().root.clone();
     let (half, mut out) = tokio::io::split(socket);
     let mut lines = Lines { half, buffer: BytesMut::new(), scanned: 0, ended: false };
-    let mut session = Session::new(cluster);
+    let session = Session::new(cluster);
     loop {
         let line = tokio::select! {
             biased;
@@ -95,7 +117,7 @@ async fn talk(cluster: Cluster, socket: Box<dyn Socket>) -> io::Result<()> {
             Line::Whole(line) => {
                 let (id, asked) = read(&line);
                 let outcome = match asked {
-                    Ok((command, given)) => session.carry_out(command, &given, lines.closed()).await,
+                    Ok((command, arguments)) => session.ask(&command, arguments, lines.closed()).await,
                     Err(failure) => Err(failure),
                 };
                 reply(&id, outcome)
@@ -109,15 +131,18 @@ async fn talk(cluster: Cluster, socket: Box<dyn Socket>) -> io::Result<()> {
 fn reply(id: &Value, outcome: Outcome) -> String {
     let mut line = match outcome {
         Ok(ok) => json!({ "id": id, "ok": ok }),
-        Err(Failure { kind, message }) => json!({ "id": id, "error": { "kind": kind, "message": message } }),
+        Err(failure) => json!({ "id": id, "error": { "kind": failure.kind(), "message": failure.to_string() } }),
     }
     .to_string();
     line.push('\n');
     line
 }
 
+/// A command's name and its arguments.
+type Asked = Result<(String, Map<String, Value>), Failure>;
+
 /// A request's id, and what it asks for.
-fn read(line: &[u8]) -> (Value, Result<(&'static table::Command, given::Given), Failure>) {
+fn read(line: &[u8]) -> (Value, Asked) {
     let bad = |message: &dyn Display| {
         let message =
             format!("{message}; expected a line such as {{\"id\": 1, \"do\": \"kill_broker\", \"broker\": 0}}");
@@ -129,12 +154,10 @@ fn read(line: &[u8]) -> (Value, Result<(&'static table::Command, given::Given), 
         Err(error) => return (Value::Null, bad(&format_args!("the line is no JSON: {error}"))),
     };
     let id = fields.remove("id").unwrap_or_default();
-    let command = match fields.remove("do") {
-        Some(Value::String(name)) => table::find(&name),
-        _ => return (id, bad(&"\"do\" must be the name of a command")),
-    };
-    let asked = command.and_then(|command| Ok((command, given::Given::read(command, fields)?)));
-    (id, asked)
+    match fields.remove("do") {
+        Some(Value::String(name)) => (id, Ok((name, fields))),
+        _ => (id, bad(&"\"do\" must be the name of a command")),
+    }
 }
 
 enum Line {

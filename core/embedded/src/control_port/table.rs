@@ -1,4 +1,5 @@
-//! What can be asked for at the control port: all of it stands in this table, and nowhere else.
+//! What can be asked for at the control port: all of it stands in this table, and nowhere else. The packages' methods are
+//! generated from it.
 
 use cursus_net::BoxFuture;
 use serde::Serialize;
@@ -9,12 +10,52 @@ use super::session::Session;
 use super::{Failure, Outcome};
 use crate::control::named;
 
-pub(super) struct Command {
-    pub(super) name: &'static str,
-    pub(super) arguments: &'static [Argument],
+/// What can be asked for.
+pub struct Command {
+    /// Its name.
+    pub name: &'static str,
+    /// Its arguments. One that may be left out and stands before one that mayn't is given in any case where arguments go
+    /// by their order.
+    pub arguments: &'static [Argument],
     /// What it does, and what comes back where that isn't `true`.
-    pub(super) about: &'static str,
+    pub about: &'static str,
+    /// What it answers.
+    pub answer: Answer,
     pub(super) run: Run,
+}
+
+impl Command {
+    /// Whether it waits for something, for as long as its `timeout_ms` says.
+    pub fn waits(&self) -> bool {
+        matches!(self.run, Run::Wait(_))
+    }
+}
+
+/// What a command answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing, which is `true`.
+    Nothing,
+    /// `true` or `false`.
+    Truth,
+    /// A whole number from 0.
+    Number,
+    /// An object of offsets by partition.
+    Offsets,
+    /// What `about` describes.
+    Other,
+}
+
+impl Answer {
+    pub(super) fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Nothing => *value == Value::Bool(true),
+            Self::Truth => value.is_boolean(),
+            Self::Number => value.is_u64(),
+            Self::Offsets => value.as_object().is_some_and(|offsets| offsets.values().all(Value::is_u64)),
+            Self::Other => true,
+        }
+    }
 }
 
 impl std::fmt::Debug for Command {
@@ -29,11 +70,11 @@ type Asked<'a> = BoxFuture<'a, Outcome>;
 #[derive(Clone, Copy)]
 pub(super) enum Run {
     /// At once.
-    Now(fn(&mut Session, &Given) -> Outcome),
+    Now(fn(&Session, &Given) -> Outcome),
     /// It takes a while, and is finished in any case.
-    Later(for<'a> fn(&'a mut Session, &'a Given) -> Asked<'a>),
+    Later(for<'a> fn(&'a Session, &'a Given) -> Asked<'a>),
     /// It waits for something, for as long as `timeout_ms` says.
-    Wait(for<'a> fn(&'a mut Session, &'a Given) -> Asked<'a>),
+    Wait(for<'a> fn(&'a Session, &'a Given) -> Asked<'a>),
 }
 
 pub(super) fn find(name: &str) -> Result<&'static Command, Failure> {
@@ -94,11 +135,13 @@ macro_rules! waiting {
     };
 }
 
-pub(super) const TABLE: &[Command] = &[
+/// What can be asked for, in the order of `docs/embedded.md`.
+pub const TABLE: &[Command] = &[
     Command {
         name: "commands",
         arguments: &[],
         about: "This table: a list of objects with `name`, `arguments` and `about`.",
+        answer: Answer::Other,
         run: Run::Now(|_, _| {
             let arguments = |command: &Command| -> Vec<Value> {
                 let list = command.arguments.iter();
@@ -113,6 +156,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "options",
         arguments: &[],
         about: "How the cluster was set up: `brokers` and the times, in milliseconds.",
+        answer: Answer::Other,
         run: Run::Now(|session, _| {
             let options = session.cluster.options();
             let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -130,30 +174,35 @@ pub(super) const TABLE: &[Command] = &[
         name: "brokers",
         arguments: &[],
         about: "Where the brokers listen, by their index: a list of `host:port`.",
+        answer: Answer::Other,
         run: Run::Now(|session, _| ok(session.cluster.brokers())),
     },
     Command {
         name: "is_running",
         arguments: &[BROKER],
         about: "Whether a broker runs, paused or not.",
+        answer: Answer::Truth,
         run: Run::Now(|session, given| ok(session.cluster.is_running(session.broker(given)?))),
     },
     Command {
         name: "is_paused",
         arguments: &[BROKER],
         about: "Whether a broker is paused.",
+        answer: Answer::Truth,
         run: Run::Now(|session, given| ok(session.cluster.is_paused(session.broker(given)?))),
     },
     Command {
         name: "connections",
         arguments: &[BROKER],
         about: "How many connections a broker has.",
+        answer: Answer::Number,
         run: Run::Now(|session, given| ok(session.cluster.connections(session.broker(given)?))),
     },
     Command {
         name: "stop_broker",
         arguments: &[BROKER],
         about: "Stops a broker as SIGTERM does.",
+        answer: Answer::Nothing,
         run: Run::Later(|session, given| {
             Box::pin(async { done(session.cluster.stop_broker(given.get("broker")?).await) })
         }),
@@ -162,6 +211,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "kill_broker",
         arguments: &[BROKER],
         about: "Kills a broker: connections are cut, replies in flight are lost.",
+        answer: Answer::Nothing,
         run: Run::Later(|session, given| {
             Box::pin(async { done(session.cluster.kill_broker(given.get("broker")?).await) })
         }),
@@ -170,6 +220,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "restart_broker",
         arguments: &[BROKER],
         about: "Starts a broker again, on the port it had.",
+        answer: Answer::Nothing,
         run: Run::Later(|session, given| {
             Box::pin(async { done(session.cluster.restart_broker(given.get("broker")?).await) })
         }),
@@ -178,18 +229,21 @@ pub(super) const TABLE: &[Command] = &[
         name: "pause_broker",
         arguments: &[BROKER],
         about: "Pauses a broker as SIGSTOP does: nothing in it moves, and it can still be connected to.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.pause_broker(given.get("broker")?))),
     },
     Command {
         name: "resume_broker",
         arguments: &[BROKER],
         about: "Lets a paused broker go on where it was.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.resume_broker(given.get("broker")?))),
     },
     Command {
         name: "advance",
         arguments: &[must("by_ms", Kind::Millis)],
         about: "Puts the clock of the brokers forward.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             session.cluster.advance(given.millis("by_ms")?);
             Ok(Value::Bool(true))
@@ -197,8 +251,9 @@ pub(super) const TABLE: &[Command] = &[
     },
     Command {
         name: "delay",
-        arguments: &[ANY_BROKER, must("delay_ms", Kind::Millis)],
+        arguments: &[must("delay_ms", Kind::Millis), ANY_BROKER],
         about: "Writes every reply this much later, in order, until set to 0.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.delay(given.optional("broker")?, given.millis("delay_ms")?))
         }),
@@ -207,24 +262,28 @@ pub(super) const TABLE: &[Command] = &[
         name: "cut_connections",
         arguments: &[ANY_BROKER],
         about: "Cuts all connections at once; new ones are accepted.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.cut_connections(given.optional("broker")?))),
     },
     Command {
         name: "close_streams",
         arguments: &[must("reason", Kind::Text)],
         about: "Ends all open streams with a control frame of this reason.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.close_streams(&given.text("reason")?))),
     },
     Command {
         name: "freeze_connections",
         arguments: &[ANY_BROKER],
         about: "Silences all connections that there are for ever, without closing them; new ones work.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.freeze_connections(given.optional("broker")?))),
     },
     Command {
         name: "advertise",
         arguments: &[BROKER, may("address", Kind::Text, "where it listens")],
         about: "Lets METADATA, FIND_COORDINATOR and redirects name this `host:port` for a broker.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             let address: Option<String> = given.optional("address")?;
             done(session.cluster.advertise(given.get("broker")?, address.as_deref()))
@@ -234,12 +293,14 @@ pub(super) const TABLE: &[Command] = &[
         name: "swap_addresses",
         arguments: &[must("a", Kind::Number), must("b", Kind::Number)],
         about: "Lets two brokers listen where the other did; their connections are cut.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.swap_addresses(given.get("a")?, given.get("b")?))),
     },
     Command {
         name: "create_topic",
         arguments: &[must("name", Kind::Text), must("partitions", Kind::Number)],
         about: "Makes a topic, or gives an existing one more partitions.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.create_topic(&given.text("name")?, given.get("partitions")?))
         }),
@@ -248,12 +309,14 @@ pub(super) const TABLE: &[Command] = &[
         name: "delete_topic",
         arguments: &[must("name", Kind::Text)],
         about: "Deletes a topic with its records; groups keep their members and offsets.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.delete_topic(&given.text("name")?))),
     },
     Command {
         name: "produce",
         arguments: &[TOPIC, PARTITION, must("records", Kind::Records)],
         about: "Writes records to a partition; the offset behind the last one.",
+        answer: Answer::Number,
         run: Run::Now(|session, given| {
             let (topic, partition) = topic_and_partition(given)?;
             ok(session.cluster.produce(&topic, partition, given.records("records")?)?)
@@ -263,6 +326,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "append_marker",
         arguments: &[TOPIC, PARTITION],
         about: "Writes a transaction's control record, which committed readers don't see; the offset behind it.",
+        answer: Answer::Number,
         run: Run::Now(|session, given| {
             let (topic, partition) = topic_and_partition(given)?;
             ok(session.cluster.append_marker(&topic, partition)?)
@@ -272,6 +336,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "append_aborted",
         arguments: &[TOPIC, PARTITION, must("records", Kind::Records)],
         about: "Writes records of an aborted transaction and its control record; the offset behind that.",
+        answer: Answer::Number,
         run: Run::Now(|session, given| {
             let (topic, partition) = topic_and_partition(given)?;
             ok(session.cluster.append_aborted(&topic, partition, given.records("records")?)?)
@@ -281,6 +346,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "fill",
         arguments: &[TOPIC, must("count", Kind::Large), must("value_size", Kind::Number)],
         about: "Writes `count` records of `value_size` bytes, dealt out over all partitions in turn: keys `0`, `1`, …",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.fill(&given.text("topic")?, given.get("count")?, given.get("value_size")?))
         }),
@@ -289,6 +355,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "delete_records",
         arguments: &[TOPIC, PARTITION, must("earliest", Kind::Large)],
         about: "Forgets the records of a partition below `earliest`, as retention does.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             let (topic, partition) = topic_and_partition(given)?;
             done(session.cluster.delete_records(&topic, partition, given.get("earliest")?))
@@ -298,12 +365,14 @@ pub(super) const TABLE: &[Command] = &[
         name: "end_offsets",
         arguments: &[TOPIC],
         about: "The offset behind the last record by partition; empty where there is no such topic.",
+        answer: Answer::Offsets,
         run: Run::Now(|session, given| ok(session.cluster.end_offsets(&given.text("topic")?))),
     },
     Command {
         name: "move_leader",
         arguments: &[TOPIC, PARTITION, BROKER],
         about: "Makes another broker a partition's leader, under the next epoch.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             let (topic, partition) = topic_and_partition(given)?;
             done(session.cluster.move_leader(&topic, partition, given.get("broker")?))
@@ -313,6 +382,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "leader",
         arguments: &[TOPIC, PARTITION],
         about: "The broker that leads a partition, running or not.",
+        answer: Answer::Number,
         run: Run::Now(|session, given| {
             let (topic, partition) = topic_and_partition(given)?;
             ok(session.cluster.leader(&topic, partition)?)
@@ -322,6 +392,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "move_coordinator",
         arguments: &[GROUP, BROKER],
         about: "Makes another broker a group's coordinator.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.move_coordinator(&given.text("group")?, given.get("broker")?))
         }),
@@ -330,12 +401,14 @@ pub(super) const TABLE: &[Command] = &[
         name: "coordinator",
         arguments: &[GROUP],
         about: "The broker that coordinates a group, running or not.",
+        answer: Answer::Number,
         run: Run::Now(|session, given| ok(session.cluster.coordinator(&given.text("group")?))),
     },
     Command {
         name: "expire_member",
         arguments: &[GROUP, must("member", Kind::Text)],
         about: "Expires a member now, as if its session had ended.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.expire_member(&given.text("group")?, &given.text("member")?))
         }),
@@ -344,18 +417,21 @@ pub(super) const TABLE: &[Command] = &[
         name: "committed",
         arguments: &[GROUP, TOPIC],
         about: "What a group has committed in a topic: the next offset to read by partition.",
+        answer: Answer::Offsets,
         run: Run::Now(|session, given| ok(session.cluster.committed(&given.text("group")?, &given.text("topic")?))),
     },
     Command {
         name: "group",
         arguments: &[GROUP],
         about: "A group: `topic`, `generation`, `state` and `members`, partitions by member id; null where there is none.",
+        answer: Answer::Other,
         run: Run::Now(|session, given| ok(session.cluster.group(&given.text("group")?))),
     },
     Command {
         name: "fail_next",
         arguments: &[COMMAND, TIMES, must("error", Kind::Text)],
         about: "Answers the next `times` of a command with `ERROR: ` and this text instead of carrying them out.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.fail_next(&given.text("command")?, times(given)?, &given.text("error")?))
         }),
@@ -364,42 +440,49 @@ pub(super) const TABLE: &[Command] = &[
         name: "lose_reply",
         arguments: &[COMMAND, TIMES],
         about: "Carries out the next `times` of a command and cuts the connection instead of replying.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.lose_reply(&given.text("command")?, times(given)?))),
     },
     Command {
         name: "corrupt_next",
         arguments: &[COMMAND, TIMES],
         about: "Carries out the next `times` of a command and damages the replies.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.corrupt_next(&given.text("command")?, times(given)?))),
     },
     Command {
         name: "repeat_reply",
         arguments: &[COMMAND, TIMES],
         about: "Carries out the next `times` of a command and sends each reply twice.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.repeat_reply(&given.text("command")?, times(given)?))),
     },
     Command {
         name: "hold",
         arguments: &[COMMAND],
         about: "Holds the next of a command until `release`; the hold's number on this connection.",
+        answer: Answer::Number,
         run: Run::Now(Session::hold),
     },
     Command {
         name: "release",
         arguments: &[HOLD],
         about: "Lets a held request go on; without one, the hold is taken back.",
+        answer: Answer::Nothing,
         run: Run::Now(Session::release),
     },
     Command {
         name: "is_held",
         arguments: &[HOLD],
         about: "Whether a request is held.",
+        answer: Answer::Truth,
         run: Run::Now(|session, given| ok(session.held(given)?.is_reached())),
     },
     Command {
         name: "wait_held",
         arguments: &[HOLD, TIMEOUT],
         about: "Waits until a request is held.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             Box::pin(async {
                 session.held(given)?.reached().await;
@@ -411,12 +494,14 @@ pub(super) const TABLE: &[Command] = &[
         name: "requests",
         arguments: &[],
         about: "The last 10,000 requests, oldest first: objects with `broker`, `connection`, `command` and `text`.",
+        answer: Answer::Other,
         run: Run::Now(|session, _| ok(session.cluster.requests())),
     },
     Command {
         name: "clear_requests",
         arguments: &[],
         about: "Forgets the requests so far.",
+        answer: Answer::Nothing,
         run: Run::Now(|session, _| {
             session.cluster.clear_requests();
             Ok(Value::Bool(true))
@@ -426,6 +511,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "wait_for_requests",
         arguments: &[COMMAND, COUNT, TIMEOUT],
         about: "Waits until at least `count` requests of a command are among those that `requests` gives.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             let (command, count) = waiting!(given, (named(&given.text("command")?)?, given.get::<usize>("count")?));
             session.wait_for("requests of a command", move |cluster| {
@@ -437,6 +523,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "wait_for_committed",
         arguments: &[GROUP, TOPIC, PARTITION, OFFSET, TIMEOUT],
         about: "Waits until a group has committed at least this offset.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             let group = waiting!(given, given.text("group")?);
             let ((topic, partition), offset) =
@@ -450,6 +537,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "wait_for_end_offset",
         arguments: &[TOPIC, PARTITION, OFFSET, TIMEOUT],
         about: "Waits until a partition's end is at least at this offset.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             let ((topic, partition), offset) =
                 waiting!(given, (topic_and_partition(given)?, given.get::<u64>("offset")?));
@@ -462,6 +550,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "wait_for_members",
         arguments: &[GROUP, COUNT, TIMEOUT],
         about: "Waits until a group has exactly this many members.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             let (group, count) = waiting!(given, (given.text("group")?, given.get::<usize>("count")?));
             session.wait_for("members of a group", move |cluster| {
@@ -473,6 +562,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "wait_for_generation",
         arguments: &[GROUP, must("generation", Kind::Large), TIMEOUT],
         about: "Waits until a group is at least at this generation.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             let (group, generation) = waiting!(given, (given.text("group")?, given.get::<u64>("generation")?));
             session.wait_for("a generation", move |cluster| {
@@ -484,6 +574,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "wait_for_leader",
         arguments: &[TOPIC, PARTITION, BROKER, TIMEOUT],
         about: "Waits until this broker leads a partition.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             let ((topic, partition), broker) = waiting!(given, (topic_and_partition(given)?, session.broker(given)?));
             session.wait_for("a leader", move |cluster| cluster.leader(&topic, partition).is_ok_and(|it| it == broker))
@@ -493,6 +584,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "wait_for_connections",
         arguments: &[BROKER, COUNT, TIMEOUT],
         about: "Waits until a broker has exactly this many connections.",
+        answer: Answer::Nothing,
         run: Run::Wait(|session, given| {
             let (broker, count) = waiting!(given, (session.broker(given)?, given.get::<usize>("count")?));
             session.wait_for("connections", move |cluster| cluster.connections(broker) == count)
@@ -502,6 +594,7 @@ pub(super) const TABLE: &[Command] = &[
         name: "stop",
         arguments: &[],
         about: "Ends all brokers, and the control port with them; the binary ends too.",
+        answer: Answer::Nothing,
         run: Run::Later(|session, _| {
             Box::pin(async {
                 session.cluster.stop().await;

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use cursus_embedded::{Cluster, Options, control_port};
+use cursus_embedded::control_port::{Failure, Session};
+use cursus_embedded::{Cluster, ControlError, Options, control_port};
 use cursus_net::{Network, Socket, Tcp};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
@@ -162,7 +163,7 @@ async fn what_is_wrong_with_a_request_is_told_with_what_is_right() {
     let (_, said) = control.error(json!({"do": "stop", "now": true})).await;
     assert_eq!(said, "unknown argument \"now\"; stop has no arguments");
     let (_, said) = control.error(json!({"do": "delay"})).await;
-    assert!(said.ends_with("broker (a whole number from 0 to 4294967295, all brokers without it), delay_ms (a whole number of milliseconds)"), "{said}");
+    assert!(said.ends_with("delay_ms (a whole number of milliseconds), broker (a whole number from 0 to 4294967295, all brokers without it)"), "{said}");
     assert_eq!(control.error(json!({"do": "connections", "broker": 7})).await.0, "no_broker");
     for line in ["nonsense", "[]", "{\"id\": 1}", "{\"do\": 7}"] {
         control.send(line.as_bytes()).await;
@@ -227,6 +228,28 @@ async fn a_hold_is_a_number_and_is_released_with_its_connection() {
     control.tell(&json!({"do": "wait_for_members", "group": "g", "count": 1, "timeout_ms": 4_000_000_000_u32})).await;
     drop(control);
     assert!(client.receive_text().await.starts_with("OK"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_in_the_process_answers_others_while_one_waits() {
+    let cluster = cluster(1).await;
+    let session = Session::new(cluster.clone());
+    let ask =
+        |command: &'static str, arguments: Value| session.call(command, serde_json::from_value(arguments).unwrap());
+    let hold = ask("hold", json!({"command": "LIST"})).await.unwrap();
+    let mut client = Client::connect(&cluster, 0).await;
+    let others = async {
+        client.tell("LIST").await;
+        until(&cluster, "the request", |cluster| !cluster.requests().is_empty()).await;
+        ask("release", json!({"hold": hold})).await.unwrap();
+        assert!(client.receive_text().await.starts_with("OK"), "it goes on, though one still waits for the hold");
+        ask("wait_for_members", json!({"group": "g", "count": 1, "timeout_ms": 1})).await.unwrap_err().kind()
+    };
+    let (held, waited) = tokio::join!(ask("wait_held", json!({"hold": hold})), others);
+    assert_eq!((held.unwrap(), waited), (json!(true), "timed_out"));
+    let failure = ask("kill_broker", json!({"broker": 1})).await.unwrap_err();
+    assert!(matches!(failure, Failure::Refused(ControlError::NoBroker { broker: 1, count: 1 })), "{failure:?}");
+    assert_eq!(ask("kill_broker", json!({})).await.unwrap_err().kind(), "bad_argument");
 }
 
 #[tokio::test(start_paused = true)]
