@@ -67,7 +67,7 @@ faults: ## Put deliberate faults into a copy of the engine, each to be caught by
 target/tools/bin/cargo-mutants:
 	cargo install --locked --version 27.1.0 --root target/tools cargo-mutants
 
-generate: ## Write what is generated from the tables: settings, errors, statistics
+generate: ## Write what is generated from the tables: settings, errors, statistics, the embedded cluster's commands
 	$(GENERATE)
 
 python: $(VENV)/.ready ## Build the Python package and leave it installed in .venv

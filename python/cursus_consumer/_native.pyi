@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, TypeVar, final, overload
 
-from typing_extensions import Self, Unpack
+from typing_extensions import Self, Unpack, disjoint_base
 
 from cursus_consumer._group import GroupDescription, GroupMetadata
 from cursus_consumer._settings import ConsumerSettings
 from cursus_consumer._state import State
 from cursus_consumer._statistics import Statistics
 from cursus_consumer.errors import CursusError
-from cursus_consumer.testing import Group, Request
 
 __version__: str
 __all__ = [
@@ -410,20 +409,9 @@ class Batches(Iterator[Batch]):
     def __iter__(self) -> Self: ...
     def __next__(self) -> Batch: ...
 
-@final
+@disjoint_base
 class EmbeddedCluster:
-    """A Cursus cluster in this process: brokers that speak the real protocol, with faults on command.
-
-    They listen on loopback sockets and hold everything in memory. The cluster runs once it is made, and ends with
-    `with` or `stop`. Brokers are named by their index. What doesn't exist is an `InvalidArgumentError` that says what
-    does.
-
-    With one broker it is a standalone one, which answers a few commands differently. `session_timeout_ms` is how long a
-    member may be silent, `expiry_check_ms` how often silent ones are looked for, `leader_election_ms` how long a leader
-    that went down is still named, `coordinator_commit_lag_ms` how long a commit may stay unseen, and `port` the first
-    broker's port, where free ones won't do. `advertised` has what single brokers name instead of where they listen, as
-    with `advertise`.
-    """
+    """What `cursus_consumer.testing.EmbeddedCluster` is made from: all that its table of commands can't have."""
 
     def __new__(
         cls,
@@ -442,11 +430,8 @@ class EmbeddedCluster:
     def brokers(self) -> list[str]:
         """Where the brokers listen, as `host:port`, for a consumer's `brokers`."""
 
-    def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic, or give an existing one more partitions. Partition p is led by broker p modulo their number."""
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records. Groups that read it keep their members and offsets."""
+    def _call(self, command: str, /, **arguments: object) -> Any:
+        """Carry out a command of the cluster's table, and return its answer. The methods generated from it do."""
 
     def produce(
         self,
@@ -458,18 +443,6 @@ class EmbeddedCluster:
 
         A record is its value, or a pair of key and value. Without a partition records with a key go where their key
         always goes, and those without one are dealt out in turn.
-        """
-
-    def fill(self, topic: str, count: int, value_size: int) -> None:
-        """Write `count` records of `value_size` bytes, dealt out over all partitions in turn.
-
-        Record i (from 0) has the key `i` and a value that begins with i in 20 digits.
-        """
-
-    def append_marker(self, topic: str, partition: int) -> int:
-        """Write the control record of a transaction without records, and give the offset behind it.
-
-        Committed readers don't see it: their offsets have a gap there.
         """
 
     def append_aborted(
@@ -484,104 +457,17 @@ class EmbeddedCluster:
         is aborted; their format allows it.
         """
 
-    def delete_records(self, topic: str, partition: int, earliest: int) -> None:
-        """Forget the records of a partition below `earliest`, as retention does."""
-
-    def stop_broker(self, broker: int) -> None:
-        """Stop a broker as SIGTERM does: what its connections are at is finished."""
-
-    def kill_broker(self, broker: int) -> None:
-        """Kill a broker: its connections are cut at once, and replies in flight are lost."""
-
-    def restart_broker(self, broker: int) -> None:
-        """Start a broker again, on the port it had."""
-
-    def pause_broker(self, broker: int) -> None:
-        """Pause a broker as SIGSTOP does: nothing in it moves, and clients can still connect to it.
-
-        What it leads goes to another broker after `leader_election_ms`; what it coordinates waits, and nobody expires.
-        """
-
-    def resume_broker(self, broker: int) -> None:
-        """Let a paused broker go on where it was."""
-
     def is_running(self, broker: int) -> bool:
         """Tell whether a broker runs; a paused one does."""
 
     def is_paused(self, broker: int) -> bool:
         """Tell whether a broker is paused."""
 
-    def advance(self, by_ms: int) -> None:
-        """Put the clock of the brokers forward, by which they do all that they do by time.
-
-        Members have expired and leaders are elected once this returns; what concerns a connection is about to happen.
-        """
-
     def connections(self, broker: int) -> int:
         """Count the connections that a broker has."""
 
-    def move_coordinator(self, group: str, broker: int) -> None:
-        """Make another broker a group's coordinator."""
-
-    def coordinator(self, group: str) -> int:
-        """Return the broker that coordinates a group, running or not."""
-
-    def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Make another broker a partition's leader."""
-
-    def leader(self, topic: str, partition: int) -> int:
-        """Return the broker that leads a partition, running or not."""
-
-    def fail_next(self, command: str, times: int, error: str) -> None:
-        """Answer the next `times` of a command with `ERROR: ` and this text, and don't carry them out."""
-
-    def lose_reply(self, command: str, times: int = 1) -> None:
-        """Carry out the next `times` of a command, and cut the connection instead of replying."""
-
-    def corrupt_next(self, command: str, times: int = 1) -> None:
-        """Carry out the next `times` of a command, and damage the replies so that they can't be decoded."""
-
-    def repeat_reply(self, command: str, times: int = 1) -> None:
-        """Carry out the next `times` of a command, and send each reply twice, which no broker should."""
-
     def hold(self, command: str) -> Hold:
         """Hold the next of a command until the hold is released."""
-
-    def cut_connections(self, broker: int | None = None) -> None:
-        """Cut all connections of one broker, or of all. New ones are accepted."""
-
-    def close_streams(self, reason: str) -> None:
-        """End all open streams with a control frame of this reason, as `timeout`, `stopped` or `error`."""
-
-    def freeze_connections(self, broker: int | None = None) -> None:
-        """Silence all connections of one broker, or of all, for ever, without closing them. New ones work."""
-
-    def delay(self, delay_ms: int, broker: int | None = None) -> None:
-        """Write every reply of one broker, or of all, this much later, in order, until set to 0."""
-
-    def advertise(self, broker: int, address: str | None = None) -> None:
-        """Let brokers name this `host:port` for a broker; without one, where it listens again."""
-
-    def swap_addresses(self, a: int, b: int) -> None:
-        """Let two brokers listen where the other did, each as itself. Their connections are cut."""
-
-    def expire_member(self, group: str, member: str) -> None:
-        """Expire a member now, as if its session had ended."""
-
-    def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return what a group has committed in a topic: the next offset to read by partition."""
-
-    def end_offsets(self, topic: str) -> dict[int, int]:
-        """Return the offset behind the last record by partition; empty where there is no such topic."""
-
-    def group(self, group: str) -> Group | None:
-        """Return a group as its coordinator sees it; None where there is none of that name."""
-
-    def requests(self) -> list[Request]:
-        """Return the last 10,000 requests that the brokers received, oldest first."""
-
-    def clear_requests(self) -> None:
-        """Forget the requests so far."""
 
     def wait_for(self, condition: Callable[[], object], timeout: float | None = 10.0) -> None:
         """Wait until `condition()` is true. It is called now and after every change in the cluster.

@@ -15,8 +15,10 @@ hold any command, freeze connections, swap addresses, and put the brokers' clock
 """
 
 from dataclasses import dataclass
+from typing import final
 
-from cursus_consumer._native import EmbeddedCluster, Hold, Transaction, TransactionalWriter
+from cursus_consumer._cluster import ClusterCommands
+from cursus_consumer._native import Hold, Transaction, TransactionalWriter
 from cursus_consumer.errors import CursusError
 
 __all__ = [
@@ -60,3 +62,30 @@ class Request:
     """The command's name; `BATCH` for a batch of records."""
     text: str
     """The command's text, cut off after 2,000 bytes; empty for a batch."""
+
+
+@final
+class EmbeddedCluster(ClusterCommands):
+    """A Cursus cluster in this process: brokers that speak the real protocol, with faults on command.
+
+    They listen on loopback sockets and hold everything in memory. The cluster runs once it is made, and ends with
+    `with` or `stop`. Brokers are named by their index. What doesn't exist is an `InvalidArgumentError` that says what
+    does.
+
+    With one broker it is a standalone one, which answers a few commands differently. `session_timeout_ms` is how long a
+    member may be silent, `expiry_check_ms` how often silent ones are looked for, `leader_election_ms` how long a leader
+    that went down is still named, `coordinator_commit_lag_ms` how long a commit may stay unseen, and `port` the first
+    broker's port, where free ones won't do. `advertised` has what single brokers name instead of where they listen, as
+    with `advertise`.
+    """
+
+    __slots__ = ()
+
+    def group(self, group: str) -> Group | None:
+        """Return a group as its coordinator sees it; None where there is none of that name."""
+        found = self._call("group", group=group)
+        return None if found is None else Group(**found)
+
+    def requests(self) -> list[Request]:
+        """Return the last 10,000 requests that the brokers received, oldest first."""
+        return [Request(**request) for request in self._call("requests")]

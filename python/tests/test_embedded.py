@@ -1,5 +1,7 @@
 """The cluster that tests are written with: what it does, and what it says where it can't."""
 
+from collections.abc import Callable
+
 import pytest
 from conftest import MakeCluster, MakeConsumer
 from cursus_consumer import Consumer, CursusError, InvalidArgumentError, InvalidStateError, TimedOutError
@@ -84,6 +86,25 @@ def test_what_does_not_exist_is_named_with_what_does(cluster: EmbeddedCluster, c
         cluster.kill_broker(True)
     with pytest.raises(TypeError):
         EmbeddedCluster(3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda cluster: cluster.kill_broker(True), "argument 'broker': it must be an int, not bool"),
+        (lambda cluster: cluster.kill_broker("0"), "argument 'broker': it must be an int, not str"),
+        (lambda cluster: cluster.kill_broker(None), "argument 'broker': it must be an int, not NoneType"),
+        (lambda cluster: cluster.lose_reply("LIST", None), "argument 'times': it must be an int, not NoneType"),
+        (lambda cluster: cluster.delete_topic(7), "argument 'name': 'int' object .* 'str'"),
+        (lambda cluster: cluster.delete_topic(), "missing 1 required positional argument: 'name'"),
+        (lambda cluster: cluster.delete_topic("orders", force=True), "unexpected keyword argument 'force'"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(
+    cluster: EmbeddedCluster, call: Callable[[EmbeddedCluster], object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(cluster)
 
 
 def test_a_broker_is_down_or_running_and_not_both(cluster: EmbeddedCluster) -> None:

@@ -1,6 +1,8 @@
 //! The engine's errors as the exceptions of `cursus_consumer.errors`: each row of the core's table has a class there.
 
 use cursus_bindings_common::guard;
+#[cfg(feature = "testing")]
+use cursus_bindings_common::testing::Failed;
 use cursus_consumer::error::ERRORS;
 use cursus_consumer::{BrokerError, Error, ErrorKind, Result, TopicPartition};
 use pyo3::prelude::*;
@@ -29,10 +31,19 @@ pub(crate) fn invalid_argument(py: Python<'_>, message: impl Into<String>) -> Py
     exception(py, &Error::new(ErrorKind::InvalidArgument, message))
 }
 
-/// The exception of an error that a broker's answer caused, where the engine had no part in it.
-pub(crate) fn refused_by_broker(py: Python<'_>, kind: ErrorKind, message: String, broker: &BrokerError) -> PyErr {
-    let error = Error::new(kind, message);
-    build(py, &error, Some(broker)).map_or_else(|failure| failure, PyErr::from_value)
+/// The exception of what a cluster for tests or its writer couldn't do.
+#[cfg(feature = "testing")]
+pub(crate) fn failed(py: Python<'_>, failed: Failed) -> PyErr {
+    let made = match failed {
+        Failed::Engine(error) => return exception(py, &error),
+        Failed::System(error) => return error.into(),
+        Failed::Broker(error, broker) => build(py, &error, Some(&broker)),
+        Failed::Fenced(message) => {
+            let class = py.import("cursus_consumer.testing").and_then(|module| module.getattr("FencedError"));
+            class.and_then(|class| class.call1((message,)))
+        }
+    };
+    made.map_or_else(|failure| failure, PyErr::from_value)
 }
 
 fn build<'py>(py: Python<'py>, error: &Error, broker: Option<&BrokerError>) -> PyResult<Bound<'py, PyAny>> {

@@ -9,6 +9,7 @@ mod batch;
 mod callbacks;
 mod commits;
 mod consumer;
+#[cfg(feature = "testing")]
 mod embedded;
 mod errors;
 mod group;
@@ -18,6 +19,7 @@ mod record;
 mod runtime;
 mod settings;
 mod statistics;
+#[cfg(feature = "testing")]
 mod writer;
 
 /// The native part of cursus_consumer. Import from `cursus_consumer` instead.
@@ -32,6 +34,7 @@ mod _native {
     use crate::commits::PendingCommit;
     #[pymodule_export]
     use crate::consumer::Consumer;
+    #[cfg(feature = "testing")]
     #[pymodule_export]
     use crate::embedded::{EmbeddedCluster, Hold};
     #[pymodule_export]
@@ -46,6 +49,7 @@ mod _native {
     use crate::settings::setting_names;
     #[pymodule_export]
     use crate::statistics::statistic_names;
+    #[cfg(feature = "testing")]
     #[pymodule_export]
     use crate::writer::{Transaction, TransactionalWriter};
 

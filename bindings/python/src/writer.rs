@@ -8,13 +8,13 @@ use std::time::Duration;
 use cursus_bindings_common::client::by_partition;
 use cursus_bindings_common::{OfProcess, Timeout, runtime as process};
 use cursus_consumer::{Error, ErrorKind, Topic};
-use cursus_embedded::{GroupMetadata, Meaning, TransactionalWriter as Core, WriterError};
+use cursus_embedded::{GroupMetadata, TransactionalWriter as Core, WriterError};
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::arguments::{Seconds, Whole, type_name};
-use crate::errors::{OrRaise, exception, invalid_argument, refused_by_broker};
+use crate::errors::{OrRaise, exception, failed, invalid_argument};
 use crate::partition;
 use crate::runtime::{enter, wait};
 
@@ -22,30 +22,6 @@ use crate::runtime::{enter, wait};
 const PATIENCE: Seconds = Seconds(Timeout::from_duration(Duration::from_secs(30)));
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, WriterError>> + Send + 'a>>;
-
-fn raised(py: Python<'_>, error: &WriterError) -> PyErr {
-    let message = error.to_string();
-    let kind = match error {
-        WriterError::InvalidArgument(_) => ErrorKind::InvalidArgument,
-        WriterError::InvalidState(_) => ErrorKind::InvalidState,
-        WriterError::OutcomeUnknown { .. } => ErrorKind::CommitOutcomeUnknown,
-        WriterError::Fenced { .. } => {
-            let made = py
-                .import("cursus_consumer.testing")
-                .and_then(|module| module.getattr("FencedError")?.call1((message,)));
-            return made.map_or_else(|failure| failure, PyErr::from_value);
-        }
-        WriterError::Refused { error, .. } => {
-            let kind = match error.meaning() {
-                Meaning::OffsetRegression => ErrorKind::OffsetRegression,
-                _ => ErrorKind::Broker,
-            };
-            return refused_by_broker(py, kind, message, error);
-        }
-        _ => ErrorKind::TimedOut,
-    };
-    exception(py, &Error::new(kind, message))
-}
 
 /// Writes records, and a group's offsets with them, in transactions: all of one, or nothing. For tests and examples.
 ///
@@ -84,7 +60,7 @@ impl TransactionalWriter {
             return Err(exception(py, &Error::new(ErrorKind::InvalidState, message)));
         };
         match wait(py, run(core), Timeout::NEVER.deadline())? {
-            Some(answer) => answer.map_err(|error| raised(py, &error)),
+            Some(answer) => answer.map_err(|error| failed(py, error.into())),
             None => unreachable!("a wait without an end ends with an output"),
         }
     }
@@ -101,7 +77,7 @@ impl TransactionalWriter {
     #[allow(clippy::needless_pass_by_value)]
     fn new(py: Python<'_>, brokers: Vec<String>, transactional_id: &str, timeout: Seconds) -> PyResult<Self> {
         enter(py, process::handle)?;
-        let core = Core::new(&brokers, transactional_id).map_err(|error| raised(py, &error))?;
+        let core = Core::new(&brokers, transactional_id).map_err(|error| failed(py, error.into()))?;
         Ok(Self(OfProcess::new(Mutex::new(Some(core.with_timeout(timeout.0.or_for_ever()))))))
     }
 

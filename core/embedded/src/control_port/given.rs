@@ -61,6 +61,18 @@ pub struct Argument {
     pub otherwise: &'static str,
 }
 
+impl Argument {
+    /// Whether it may be left out.
+    pub fn is_optional(&self) -> bool {
+        !self.otherwise.is_empty()
+    }
+
+    /// The number that it is where it is left out.
+    pub fn default(&self) -> Option<u64> {
+        self.otherwise.parse().ok()
+    }
+}
+
 /// What is wrong with a request, and what its command takes.
 fn wrong(command: &Command, problem: &str) -> Failure {
     let mut message = format!("{problem}; ");

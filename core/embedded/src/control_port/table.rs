@@ -145,7 +145,7 @@ pub const TABLE: &[Command] = &[
         run: Run::Now(|_, _| {
             let arguments = |command: &Command| -> Vec<Value> {
                 let list = command.arguments.iter();
-                list.map(|it| json!({ "name": it.name, "kind": it.kind.words(), "optional": !it.otherwise.is_empty() }))
+                list.map(|it| json!({ "name": it.name, "kind": it.kind.words(), "optional": it.is_optional() }))
                     .collect()
             };
             let one = |it: &Command| json!({ "name": it.name, "arguments": arguments(it), "about": it.about });
@@ -201,7 +201,7 @@ pub const TABLE: &[Command] = &[
     Command {
         name: "stop_broker",
         arguments: &[BROKER],
-        about: "Stops a broker as SIGTERM does.",
+        about: "Stops a broker as SIGTERM does: what its connections are at is finished.",
         answer: Answer::Nothing,
         run: Run::Later(|session, given| {
             Box::pin(async { done(session.cluster.stop_broker(given.get("broker")?).await) })
@@ -242,7 +242,7 @@ pub const TABLE: &[Command] = &[
     Command {
         name: "advance",
         arguments: &[must("by_ms", Kind::Millis)],
-        about: "Puts the clock of the brokers forward.",
+        about: "Puts the clock of the brokers forward; members have expired and leaders are elected once it returns.",
         answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             session.cluster.advance(given.millis("by_ms")?);
@@ -252,7 +252,7 @@ pub const TABLE: &[Command] = &[
     Command {
         name: "delay",
         arguments: &[must("delay_ms", Kind::Millis), ANY_BROKER],
-        about: "Writes every reply this much later, in order, until set to 0.",
+        about: "Writes every reply of one broker, or of all, this much later, in order, until set to 0.",
         answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.delay(given.optional("broker")?, given.millis("delay_ms")?))
@@ -261,28 +261,28 @@ pub const TABLE: &[Command] = &[
     Command {
         name: "cut_connections",
         arguments: &[ANY_BROKER],
-        about: "Cuts all connections at once; new ones are accepted.",
+        about: "Cuts all connections of one broker, or of all, at once; new ones are accepted.",
         answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.cut_connections(given.optional("broker")?))),
     },
     Command {
         name: "close_streams",
         arguments: &[must("reason", Kind::Text)],
-        about: "Ends all open streams with a control frame of this reason.",
+        about: "Ends all open streams with a control frame of this reason, as `timeout`, `stopped` or `error`.",
         answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.close_streams(&given.text("reason")?))),
     },
     Command {
         name: "freeze_connections",
         arguments: &[ANY_BROKER],
-        about: "Silences all connections that there are for ever, without closing them; new ones work.",
+        about: "Silences all connections of one broker, or of all, for ever, without closing them; new ones work.",
         answer: Answer::Nothing,
         run: Run::Now(|session, given| done(session.cluster.freeze_connections(given.optional("broker")?))),
     },
     Command {
         name: "advertise",
         arguments: &[BROKER, may("address", Kind::Text, "where it listens")],
-        about: "Lets METADATA, FIND_COORDINATOR and redirects name this `host:port` for a broker.",
+        about: "Lets brokers name this `host:port` for a broker; without one, where it listens again.",
         answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             let address: Option<String> = given.optional("address")?;
@@ -345,7 +345,7 @@ pub const TABLE: &[Command] = &[
     Command {
         name: "fill",
         arguments: &[TOPIC, must("count", Kind::Large), must("value_size", Kind::Number)],
-        about: "Writes `count` records of `value_size` bytes, dealt out over all partitions in turn: keys `0`, `1`, …",
+        about: "Writes `count` records of `value_size` bytes, dealt out over all partitions in turn; keys from `0` on.",
         answer: Answer::Nothing,
         run: Run::Now(|session, given| {
             done(session.cluster.fill(&given.text("topic")?, given.get("count")?, given.get("value_size")?))

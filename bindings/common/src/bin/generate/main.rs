@@ -1,5 +1,5 @@
-//! Writes what comes from the core's tables of settings, errors and statistics: the reference pages, and the parts of the
-//! packages that name every one of them.
+//! Writes what comes from the core's tables of settings, errors, statistics and the embedded cluster's commands: the
+//! reference pages, and the parts of the packages that name every one of them.
 //!
 //! `cargo run -p cursus-bindings-common --bin generate` writes the files; with `-- --check` it writes nothing, names those
 //! that are stale, and fails if there are any.
@@ -7,6 +7,7 @@
 // What a program says, it prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod cluster;
 mod pages;
 mod python;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ("docs/settings.md", pages::settings()),
         ("docs/errors.md", pages::errors()),
         ("docs/statistics.md", pages::statistics()),
+        ("python/cursus_consumer/_cluster.py", cluster::python()),
         ("python/cursus_consumer/_settings.py", python::settings()),
         ("python/cursus_consumer/_statistics.py", python::statistics()),
     ];
